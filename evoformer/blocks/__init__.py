@@ -1,0 +1,1 @@
+"""Layers in the order of an Algorithm."""

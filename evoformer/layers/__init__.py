@@ -1,0 +1,1 @@
+"""One `nn.Module` per Algorithm of the AlphaFold 2 supplement. A layer returns its update; the block adds it."""

@@ -1,0 +1,110 @@
+"""Attention on the MSA: along rows with a pair bias, along columns, and along columns with a global query."""
+
+from einops import rearrange
+from torch import nn
+
+from evoformer.layers.attention import MultiHeadAttention
+from evoformer.layers.linear import Linear
+from evoformer.shapes import MSA, MSAMask, Pair
+
+
+class MSARowAttentionWithPairBias(nn.Module):
+    """Self-attention along each row of the MSA, biased by the pair representation.
+
+    AlphaFold 2 supplement, Algorithm 7. Returns the update; the block adds it.
+
+    Args:
+        c_m: channels of the MSA.
+        c_z: channels of the pair representation.
+        c: channels of a head.
+        N_head: number of heads.
+    """
+
+    def __init__(self, c_m: int, c_z: int, c: int = 32, N_head: int = 8) -> None:
+        super().__init__()
+        self.layer_norm_m = nn.LayerNorm(c_m)
+        self.layer_norm_z = nn.LayerNorm(c_z)
+        self.linear_z = Linear(c_z, N_head, bias=False, init="normal")
+        self.mha = MultiHeadAttention(c_m, c, N_head, attn_dim=-2, gated=True)
+
+    def forward(self, m: MSA, z: Pair, msa_mask: MSAMask | None = None) -> MSA:
+        """The update of m.
+
+        Shapes:
+            m: [*, N_seq, N_res, c_m]
+            z: [*, N_res, N_res, c_z]
+            msa_mask: [*, N_seq, N_res], 1 where the residue exists
+            returns: [*, N_seq, N_res, c_m]
+
+        Raises:
+            ValueError: m and z differ in their number of residues, or the mask does not fit.
+        """
+        if z.shape[-3:-1] != (m.shape[-2], m.shape[-2]):
+            raise ValueError(f"m has {m.shape[-2]} residues, z has {z.shape[-3]} x {z.shape[-2]}")
+        bias = rearrange(self.linear_z(self.layer_norm_z(z)), "... i j h -> ... h i j")
+        return self.mha(self.layer_norm_m(m), bias, msa_mask)
+
+
+class MSAColumnAttention(nn.Module):
+    """Self-attention along each column of the MSA.
+
+    AlphaFold 2 supplement, Algorithm 8. Returns the update; the block adds it.
+
+    Args:
+        c_m: channels of the MSA.
+        c: channels of a head.
+        N_head: number of heads.
+    """
+
+    def __init__(self, c_m: int, c: int = 32, N_head: int = 8) -> None:
+        super().__init__()
+        self.layer_norm_m = nn.LayerNorm(c_m)
+        self.mha = MultiHeadAttention(c_m, c, N_head, attn_dim=-3, gated=True)
+
+    def forward(self, m: MSA, msa_mask: MSAMask | None = None) -> MSA:
+        """The update of m.
+
+        Shapes:
+            m: [*, N_seq, N_res, c_m]
+            msa_mask: [*, N_seq, N_res], 1 where the residue exists
+            returns: [*, N_seq, N_res, c_m]
+
+        Raises:
+            ValueError: the mask does not fit.
+        """
+        return self.mha(self.layer_norm_m(m), attention_mask=_column_mask(msa_mask))
+
+
+class MSAColumnGlobalAttention(nn.Module):
+    """Global self-attention along each column of the extra MSA: one query a column, one key and value head.
+
+    AlphaFold 2 supplement, Algorithm 19. Returns the update; the block adds it.
+
+    Args:
+        c_m: channels of the MSA.
+        c: channels of a head.
+        N_head: number of heads.
+    """
+
+    def __init__(self, c_m: int, c: int = 8, N_head: int = 8) -> None:
+        super().__init__()
+        self.layer_norm_m = nn.LayerNorm(c_m)
+        self.global_attention = MultiHeadAttention(c_m, c, N_head, attn_dim=-3, gated=True, is_global=True)
+
+    def forward(self, m: MSA, msa_mask: MSAMask | None = None) -> MSA:
+        """The update of m.
+
+        Shapes:
+            m: [*, N_seq, N_res, c_m]
+            msa_mask: [*, N_seq, N_res], 1 where the residue exists
+            returns: [*, N_seq, N_res, c_m]
+
+        Raises:
+            ValueError: the mask does not fit.
+        """
+        return self.global_attention(self.layer_norm_m(m), attention_mask=_column_mask(msa_mask))
+
+
+def _column_mask(msa_mask: MSAMask | None) -> MSAMask | None:
+    """The mask of the keys of column attention, [*, N_res, N_seq]."""
+    return None if msa_mask is None else msa_mask.transpose(-1, -2)

@@ -1,0 +1,57 @@
+"""Triangle self-attention: an edge attends to the edges that start, or end, at the same residue."""
+
+from typing import Literal, get_args
+
+from einops import rearrange
+from torch import nn
+
+from evoformer.layers.attention import MultiHeadAttention
+from evoformer.layers.linear import Linear
+from evoformer.shapes import Pair, PairMask
+
+NodeType = Literal["starting_node", "ending_node"]
+
+
+class TriangleAttention(nn.Module):
+    """Triangle self-attention around the starting or the ending node.
+
+    AlphaFold 2 supplement, Algorithms 13 and 14. Around the ending node it is attention around the starting node of the
+    transposed pair representation. Returns the update; the block adds it.
+
+    Args:
+        c_z: channels of the pair representation.
+        node_type: "starting_node" or "ending_node".
+        c: channels of a head.
+        N_head: number of heads.
+
+    Raises:
+        ValueError: the type is neither of the two.
+    """
+
+    def __init__(self, c_z: int, node_type: NodeType, c: int = 32, N_head: int = 4) -> None:
+        super().__init__()
+        if node_type not in get_args(NodeType):
+            raise ValueError(f"node_type is {node_type!r}, expected one of {', '.join(get_args(NodeType))}")
+        self.node_type = node_type
+        self.layer_norm = nn.LayerNorm(c_z)
+        self.linear = Linear(c_z, N_head, bias=False, init="normal")
+        self.mha = MultiHeadAttention(c_z, c, N_head, attn_dim=-2, gated=True)
+
+    def forward(self, z: Pair, pair_mask: PairMask | None = None) -> Pair:
+        """The update of z.
+
+        Shapes:
+            z: [*, N_res, N_res, c_z]
+            pair_mask: [*, N_res, N_res], 1 where both residues exist
+            returns: [*, N_res, N_res, c_z]
+
+        Raises:
+            ValueError: the mask does not fit.
+        """
+        if self.node_type == "ending_node":
+            z = z.transpose(-2, -3)
+            pair_mask = None if pair_mask is None else pair_mask.transpose(-1, -2)
+        z = self.layer_norm(z)
+        bias = rearrange(self.linear(z), "... j k h -> ... h j k")
+        update = self.mha(z, bias, pair_mask)
+        return update.transpose(-2, -3) if self.node_type == "ending_node" else update
