@@ -1,0 +1,1 @@
+"""From an alignment to the features of AlphaFold 2: reading, sampling, clustering, masking, batching."""

@@ -1,0 +1,115 @@
+"""Records of Stockholm and Clustal files, whose rows stand in blocks: a name and a stretch of its row on each line.
+
+Biopython reads both formats too, and the tests compare. It is not used here because it refuses much that programs
+write (a consensus line without its last blanks, a header of another program, tabs, an empty annotation), and because
+what it refuses it reports without the name or the line.
+"""
+
+import re
+
+from evoformer.features.records import Record, Report
+
+_STOCKHOLM_HEADER = re.compile(rb"#\s*STOCKHOLM", re.IGNORECASE)
+_CLUSTAL_CONSENSUS = re.compile(rb"\s+[*:.\s]+")
+
+
+def split_stockholm(lines: list[bytes], first_line: int, report: Report) -> list[tuple[int, list[bytes]]]:
+    """The alignments of a Stockholm file, each as the number of its first line and its lines.
+
+    A missing terminator (`//`) or header is an oddity. Stretches without a sequence do not count.
+    """
+    parts: list[tuple[int, list[bytes]]] = []
+    part: list[bytes] = []
+    for number, line in enumerate(lines, start=first_line):
+        if line.strip() == b"//":
+            parts.append((number - len(part), part))
+            part = []
+        else:
+            part.append(line)
+    if _has_row(part):
+        report.note("missing '//' at the end")
+        parts.append((first_line + len(lines) - len(part), part))
+    parts = [(start, part) for start, part in parts if _has_row(part)]
+    if parts and not any(_STOCKHOLM_HEADER.match(line.strip()) for line in parts[0][1]):
+        report.note("missing '# STOCKHOLM 1.0' at the beginning")
+    return parts
+
+
+def read_stockholm(lines: list[bytes], first_line: int, report: Report) -> list[Record]:
+    """The records of one Stockholm alignment. Descriptions are the name and its `#=GS ... DE` lines.
+
+    Raises:
+        AlignmentError: for a line without a row, or a name that occurs twice in one block.
+    """
+    blocks = _Blocks(report)
+    descriptions: dict[str, str] = {}
+    for number, line in enumerate(lines, start=first_line):
+        text = line.strip()
+        if text.startswith(b"#=GS"):
+            fields = text.decode("utf-8", "replace").split(maxsplit=3)
+            if len(fields) == 4 and fields[2] == "DE":
+                descriptions[fields[1]] = descriptions.get(fields[1], fields[1]) + " " + fields[3]
+        elif not text:
+            blocks.end()
+        elif not text.startswith(b"#"):
+            blocks.add(number, line)
+    for record in blocks.records:
+        record.description = descriptions.get(record.id, record.id)
+    return blocks.records
+
+
+def read_clustal(lines: list[bytes], first_line: int, report: Report) -> list[Record]:
+    """The records of a Clustal file after its header line. Consensus lines and residue counts are left out.
+
+    Raises:
+        AlignmentError: for a line without a row, or a name that occurs twice in one block.
+    """
+    blocks = _Blocks(report)
+    header = next(i for i, line in enumerate(lines) if line.strip())
+    for number, line in enumerate(lines[header + 1 :], start=first_line + header + 1):
+        if not line.strip():
+            blocks.end()
+        elif not _CLUSTAL_CONSENSUS.fullmatch(line):
+            blocks.add(number, re.sub(rb"\s+\d+\s*$", b"", line))
+    return blocks.records
+
+
+class _Blocks:
+    """Records collected line by line."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self.by_name: dict[bytes, Record] = {}
+        self.in_block: dict[bytes, int] = {}  # the line that each name has in this block
+
+    @property
+    def records(self) -> list[Record]:
+        return list(self.by_name.values())
+
+    def end(self) -> None:
+        """The block is over."""
+        self.in_block = {}
+
+    def add(self, number: int, line: bytes) -> None:
+        """A line with a name and a stretch of its row."""
+        fields = line.split(maxsplit=1)
+        if len(fields) < 2:
+            what = "a name and a row are expected"
+            raise self.report.error(f"line {number}: {what}, not {_text(line.strip())!r}", line=number)
+        name, stretch = fields
+        if name in self.in_block:
+            lines = f"lines {self.in_block[name]} and {number}"
+            raise self.report.error(f"name {_text(name)!r} occurs twice in one block ({lines})", line=number)
+        self.in_block[name] = number
+        if name not in self.by_name:
+            self.by_name[name] = Record(len(self.by_name) + 1, _text(name), _text(name), number)
+        before = line.index(stretch, line.index(name) + len(name))
+        self.by_name[name].pieces.append((number, before, stretch))
+
+
+def _has_row(lines: list[bytes]) -> bool:
+    return any(line.strip() and not line.lstrip().startswith(b"#") for line in lines)
+
+
+def _text(characters: bytes) -> str:
+    return characters.decode("utf-8", "replace")

@@ -1,0 +1,394 @@
+"""read_alignment: every case of `cases/`, AlphaFold's own parsers, each format's rules, and what errors say."""
+
+import bz2
+import csv
+import gzip
+import io
+import lzma
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evoformer.constants import AMBIGUOUS
+from evoformer.features.alignment import AlignmentError, AlignmentWarning
+from evoformer.features.reading import read_alignment
+
+CASES = Path(__file__).parents[1] / "cases"
+GOLDEN = Path(__file__).parents[1] / "golden"
+TABLE = list(csv.DictReader((CASES / "cases.tsv").read_text().splitlines(), delimiter="\t"))
+BASIC = (CASES / "01_basic.a3m").read_bytes()
+
+# What must be said in the error or the warning of a case.
+SAID = {
+    "16_nul_between_blocks.a3m": "2 alignments in one file, separated by NUL (12 and 6 columns); choose one",
+    "17_stop_star_end.a3m": "trailing '*' removed from records 1 and 2",
+    "19_unequal_match_columns.a3m": "record 3 'short_row' (line 6) has 11 match columns, expected 12",
+    "20_empty_file.a3m": "no sequences in file",
+    "21_header_only.a3m": "record 1 'query' has no residues",
+    "24_lowercase_query.a3m": "query has no upper-case (match) letters",
+    "26_query_with_gap.a3m": "query has a gap at column 5",
+    "41_unaligned.fasta": "not an alignment, rows have 12, 11 and 14 columns",
+    "45_no_terminator.sto": "missing '//' at the end",
+    "48_duplicate_name_one_block.sto": "name 'hit' occurs twice in one block (lines 3 and 4)",
+    "49_no_sequences.sto": "no sequences in file",
+    "50_a3m_named_sto.sto": "content is FASTA/A3M, not Stockholm",
+}
+
+
+def read_quietly(source, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return read_alignment(source, **options)
+
+
+def rows_of(alignment):
+    return [alignment.sequence(i) for i in range(alignment.N_seq)]
+
+
+def deletions_of(alignment):
+    deletions = alignment.deletions
+    return ",".join(f"{i}:{j}={deletions[i, j]}" for i, j in np.argwhere(deletions)) or "none"
+
+
+@pytest.mark.parametrize("case", TABLE, ids=lambda case: case["file"])
+def test_every_case_has_its_stated_outcome(case):
+    path = CASES / case["file"]
+    if case["outcome"] == "error":
+        format = "stockholm" if case["file"].startswith("50") else "auto"
+        with pytest.raises(AlignmentError, match=re.escape(SAID[case["file"]])) as caught:
+            read_alignment(path, format=format)
+        assert str(caught.value).startswith(str(path))
+        assert caught.value.path == str(path)
+        return
+    if case["outcome"] == "ok+warning":
+        with pytest.warns(AlignmentWarning, match=re.escape(SAID[case["file"]])) as caught:
+            alignment = read_alignment(path)
+        assert len(caught) == 1
+        with pytest.raises(AlignmentError, match=re.escape(SAID[case["file"]])):
+            read_alignment(path, strict=True)
+    else:
+        alignment = read_quietly(path)
+    assert alignment.msa.shape == (int(case["n_seq"]), int(case["n_res"]))
+    assert deletions_of(alignment) == case["deletions"]
+
+
+def test_the_basic_case_letter_by_letter():
+    alignment = read_quietly(CASES / "01_basic.a3m")
+    assert alignment.ids == ["query", "hit_a", "hit_b"]
+    assert rows_of(alignment) == ["MKTAYWQLNDEG", "MKSAYWQL-DEG", "-KTAYWQLNDEG"]
+
+
+def test_an_a3m_query_gap_becomes_x():
+    with pytest.warns(AlignmentWarning):
+        assert read_alignment(CASES / "26_query_with_gap.a3m").query == "MKTAYXQLNDEG"
+
+
+def test_nonstandard_letters_become_what_alphafold_makes_of_them():
+    assert read_quietly(CASES / "35_nonstandard_letters.a3m").sequence(1) == "MCSADEQLXDXX"
+
+
+def test_an_index_chooses_among_alignments_in_one_file():
+    path = CASES / "16_nul_between_blocks.a3m"
+    first, second = (read_quietly(path, index=i) for i in (0, 1))
+    assert (first.msa.shape, deletions_of(first)) == ((3, 12), "2:6=2")
+    assert (rows_of(second), deletions_of(second)) == (["GGSAYV", "GGSAYL"], "none")
+    with pytest.raises(AlignmentError, match=r"index=2 among the alignments 0 to 1"):
+        read_alignment(path, index=2)
+    stockholm = "# STOCKHOLM 1.0\na MKT\n//\n# STOCKHOLM 1.0\nb MKTA\nc M--A\n//\n"
+    assert rows_of(read_quietly(stockholm, index=1)) == ["MKTA", "M--A"]
+    with pytest.raises(AlignmentError, match=r"2 alignments in one file, separated by // \(3 and 4 columns\)"):
+        read_alignment(stockholm)
+
+
+def test_upper_case_can_be_asked_for():
+    alignment = read_quietly(CASES / "24_lowercase_query.a3m", uppercase=True)
+    assert (alignment.msa.shape, deletions_of(alignment)) == ((2, 12), "none")
+
+
+def test_a3m_content_decides_against_a_stockholm_suffix():
+    alignment = read_quietly(CASES / "50_a3m_named_sto.sto")
+    assert (alignment.msa.shape, deletions_of(alignment)) == ((3, 12), "2:6=2")
+
+
+def test_headers_with_tabs_and_without_names():
+    alignment = read_quietly(CASES / "29_tabs_in_headers.a3m")
+    assert alignment.ids == ["query", "Q9XYZ1", "hit_b", "sequence_3"]
+    assert alignment.descriptions[1] == "Q9XYZ1\t341\t0.334\t1.2E-20\t0\t11\t12"
+    assert alignment.descriptions[2] == "hit_b   leading space"
+
+
+def test_colabfold_headers_tell_the_chains():
+    one = read_quietly(CASES / "10_colabfold_mono_header.a3m")
+    assert (one.metadata["chain_lengths"], one.metadata["copies"]) == ([12], [1])
+    two = read_quietly(CASES / "11_colabfold_complex.a3m")
+    assert (two.metadata["chain_lengths"], two.metadata["copies"]) == ([8, 4], [1, 1])
+    assert two.metadata["row_coverage"].tolist() == 2 * [[True, True]] + 2 * [[True, False]] + 2 * [[False, True]]
+    assert two.ids[:3] == ["101\t102", "UniRef100_P1\tUniRef100_P2", "101"]
+
+
+def test_colabfold_pairs_keep_both_ids_also_with_search_statistics():
+    numbers = "\t213\t0.98\t1E-5\t0\t1\t2\t1\t2\t9"
+    text = f"#2,1\t1,2\n>101\t102\nMKT\n>A{numbers}\tB{numbers}\nMKT\n>C{numbers}\nMK-\n"
+    alignment = read_quietly(text)  # without a suffix or a lower-case letter: the header says A3M
+    assert alignment.ids == ["101\t102", "A\tB", "C"]
+    assert alignment.metadata["copies"] == [1, 2]
+    with pytest.raises(AlignmentError, match=r"chains of 2\+2 residues, but the query has 3"):
+        read_alignment(text.replace("#2,1", "#2,2"))
+
+
+def numbers_of(golden):
+    return ["".join(AMBIGUOUS.get(letter, letter) for letter in row) for row in golden["output/sequences"]]
+
+
+@pytest.mark.parametrize(
+    ("file", "golden"), [("alignment_a.a3m", "parse_a3m"), ("alignment_b.sto", "parse_sto")], ids=["a3m", "stockholm"]
+)
+def test_letters_and_deletions_are_alphafolds(file, golden):
+    expected = np.load(GOLDEN / f"{golden}.npz")
+    alignment = read_quietly(GOLDEN / file)
+    assert rows_of(alignment) == numbers_of(expected)
+    np.testing.assert_array_equal(alignment.deletions, expected["output/deletion_matrix"])
+
+
+def test_stockholm_and_alphafolds_conversion_of_it_to_a3m_are_the_same():
+    stockholm, a3m = read_quietly(GOLDEN / "alignment_b.sto"), read_quietly(GOLDEN / "alignment_b_as.a3m")
+    assert rows_of(stockholm) == rows_of(a3m)
+    np.testing.assert_array_equal(stockholm.deletions, a3m.deletions)
+    assert stockholm.ids == a3m.ids
+    assert stockholm.descriptions == a3m.descriptions
+
+
+def slow_a3m(rows):
+    """Letters and deletions of A3M rows, character by character."""
+    sequences, deletions = [], []
+    for row in rows:
+        sequence, counts, waiting = "", [], 0
+        for letter in row:
+            if letter.islower():
+                waiting += 1
+            else:
+                sequence, counts, waiting = sequence + letter, [*counts, waiting], 0
+        sequences.append(sequence)
+        deletions.append(counts)
+    return sequences, deletions
+
+
+def slow_aligned(rows):
+    """Letters and deletions of aligned rows, after making A3M of them."""
+    a3m = []
+    for row in rows:
+        columns = zip(rows[0], row, strict=True)
+        a3m.append("".join(b if a != "-" else b.lower().replace("-", "") for a, b in columns))
+    return slow_a3m(a3m)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_a3m_is_read_as_a_slow_parser_reads_it(seed):
+    rng = np.random.default_rng(seed)
+    N_seq, N_res = 11, 17
+    rows = []
+    for i in range(N_seq):
+        letters = rng.choice(list("ACDEFGHIKLMNPQRSTVWY" if i == 0 else "ACDEFGHIKLMNPQRSTVWY------"), N_res)
+        inserts = ["".join(rng.choice(list("acdefy"), rng.choice([0, 0, 1, 4]))) for _ in range(N_res + 1)]
+        rows.append("".join(a + b for a, b in zip(inserts, [*letters, ""], strict=True)))
+    text = "".join(f">{i}\n{row[:7]}\n{row[7:]}\n" for i, row in enumerate(rows))
+    alignment = read_quietly(text, format="a3m")
+    assert (rows_of(alignment), alignment.deletions.tolist()) == slow_a3m(rows)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_aligned_rows_are_the_same_in_every_aligned_format(seed):
+    rng = np.random.default_rng(seed)
+    rows = ["".join(row) for row in rng.choice(list("ACDEFGHIKLMNPQRSTVWY---------"), (6, 23))]
+    expected = slow_aligned(rows)
+    names = [f"name{i}" for i in range(len(rows))]
+    half = [[row[:13] for row in rows], [row[13:] for row in rows]]
+    blocks = ["".join(f"{name}  {row}\n" for name, row in zip(names, part, strict=True)) for part in half]
+    texts = {
+        "fasta": "".join(f">{name}\n{row}\n" for name, row in zip(names, rows, strict=True)),
+        "stockholm": "# STOCKHOLM 1.0\n\n" + "\n".join(blocks) + "//\n",
+        "clustal": "CLUSTAL W\n\n\n" + "\n".join(blocks),
+        "plain": "\n".join(rows) + "\n",
+    }
+    for format, text in texts.items():
+        alignment = read_quietly(text)
+        assert alignment.metadata["format"] == format
+        assert (rows_of(alignment), alignment.deletions.tolist()) == expected
+        assert format == "plain" or alignment.ids == names
+
+
+@pytest.mark.parametrize("file", ["43_jackhmmer_style.sto", "44_pfam_dots_lowercase.sto", "51_clustal_consensus.aln"])
+def test_blocks_are_joined_as_biopython_joins_them(file):
+    from Bio import AlignIO
+
+    expected = AlignIO.read(CASES / file, "stockholm" if file.endswith(".sto") else "clustal")
+    kept = [i for i, letter in enumerate(expected[0].seq) if letter != "-"]
+    alignment = read_quietly(CASES / file)
+    assert alignment.ids == [record.id for record in expected]
+    assert rows_of(alignment) == ["".join(record.seq[i] for i in kept).upper() for record in expected]
+
+
+def test_every_kind_of_source_gives_the_same_alignment(tmp_path):
+    path = tmp_path / "basic.a3m"
+    path.write_bytes(BASIC)
+    text = BASIC.decode()
+    with path.open("rb") as binary, path.open() as characters:
+        sources = [path, str(path), binary, characters, io.BytesIO(BASIC), io.StringIO(text)]
+        sources += [BASIC, text, text.split("\n"), text.splitlines(keepends=True)]
+        for source in sources:
+            alignment = read_quietly(source)
+            assert alignment.msa.shape == (3, 12)
+            assert deletions_of(alignment) == "2:6=2"
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress])
+def test_compression_is_recognised_by_content(compress, tmp_path):
+    path = tmp_path / "without_suffix"
+    path.write_bytes(compress(BASIC))
+    assert deletions_of(read_quietly(path)) == "2:6=2"
+    path.write_bytes(compress(BASIC)[:20])
+    with pytest.raises(AlignmentError, match=r"without_suffix: damaged (gzip|xz|bzip2) data"):
+        read_alignment(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["a.fa", "a.fasta", "a.fas", "a.mfa", "a.FASTA", "a.fa.gz", "b.a3m", "b.a2m", "b.a3m.xz"]
+)
+def test_the_suffix_decides_between_a3m_and_fasta(name, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(b">query\nMKTa\n>hit\nMKT.\n" if name.startswith("a") else b">query\nMKTA\n>hit\nMK-A\n")
+    alignment = read_quietly(path)
+    assert alignment.metadata["format"] == ("fasta" if name.startswith("a") else "a3m")
+    assert alignment.N_res == 4
+
+
+def test_without_a_suffix_a_lower_case_letter_means_a3m():
+    assert read_quietly(">q\nMKT\n>h\nMKaT\n").metadata["format"] == "a3m"
+    assert read_quietly(">lower case header\nMKT\n>h\nM-T\n").metadata["format"] == "fasta"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "CLUSTAL",
+        "CLUSTAL format alignment by MAFFT (v7.407)",
+        "MUSCLE (3.8) multiple sequence alignment",
+        "PROBCONS",
+        "T-COFFEE, Version_11.00",
+    ],
+)
+def test_clustal_of_any_program(header):
+    text = f"{header}\n\nquery   MKT- 3\nhit     MK-A 3\n         *\n\nquery   AYW 6\nhit     ayw 6\n        *:.\n"
+    alignment = read_quietly(text)
+    assert (rows_of(alignment), deletions_of(alignment)) == (["MKTAYW", "MK-AYW"], "1:3=1")
+
+
+def test_rows_with_names_but_without_a_header_are_not_guessed_at():
+    with pytest.raises(AlignmentError, match="line 1: 'query MKT' does not begin"):
+        read_alignment("query MKT\nhit MKT\n")
+
+
+def test_stockholm_that_biopython_refuses():
+    text = "# STOCKHOLM 1.0\n#=GF CC\nquery\tMKT\nhit\tM.T\n#=GR hit SS\n#=GC RF xx\n//\n"
+    assert rows_of(read_quietly(text)) == ["MKT", "M-T"]
+
+
+@pytest.mark.parametrize("line_end", [b"\r", b"\r\n"])
+def test_line_ends_of_other_systems(line_end):
+    assert deletions_of(read_quietly(BASIC.replace(b"\n", line_end))) == "2:6=2"
+
+
+def test_utf_16_is_read():
+    assert deletions_of(read_quietly(BASIC.decode().encode("utf-16"))) == "2:6=2"
+
+
+def test_comments_in_fasta():
+    text = "; made by hand\n# really\n>q\nMKT\n; between\nAY\n>h\nMKTAY\n"
+    assert rows_of(read_quietly(text)) == ["MKTAY", "MKTAY"]
+
+
+def test_stars_are_removed_at_the_end_and_x_elsewhere():
+    with pytest.warns(AlignmentWarning, match=r"trailing '\*' removed from record 2; '\*' read as X in record 3"):
+        alignment = read_alignment(">q\nMKTA\n>a\nMKTAcc*\n>b\nM*TA\n")
+    assert rows_of(alignment) == ["MKTA", "MKTA", "MXTA"]
+    with pytest.warns(AlignmentWarning):
+        assert rows_of(read_alignment(">q\nMKTA\n>a\nMKT*\n")) == ["MKTA", "MKT-"]
+
+
+def test_unusual_gaps_are_read_with_a_warning():
+    for text in (">q\nMKTA\n>a\nM~T_\n", ">q\nMKTA\n>a\nMcc~T_\n", "# STOCKHOLM 1.0\nq MKTA\na M~T_\n//\n"):
+        with pytest.warns(AlignmentWarning, match="'_' and '~' read as gaps") as caught:
+            assert rows_of(read_alignment(text)) == ["MKTA", "M-T-"]
+        assert len(caught) == 1
+        with pytest.raises(AlignmentError, match="'_' and '~' read as gaps"):
+            read_alignment(text, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "record", "line", "column", "character"),
+    [
+        (">q\nMKT\n\n>h\nM\n K1\n", 2, 6, 3, "1"),
+        (">q\nMKé\n", 1, 2, 3, "é"),
+        (">q\nMaKT\n>h\nMKT?\n", 2, 4, 4, "?"),
+        (">q\nMaKT;\n", 1, 2, 5, ";"),
+        ("# STOCKHOLM 1.0\nq MKT\nq2  M9T\n//\n", 2, 3, 6, "9"),
+        ("CLUSTAL\n\nq MKT\n\nq A@A\n", 1, 5, 4, "@"),
+        ("MKT\nMK>\n", 2, 2, 3, ">"),
+    ],
+)
+def test_a_bad_character_is_named_with_its_place(text, record, line, column, character):
+    with pytest.raises(AlignmentError, match=f"line {line}, column {column}: {re.escape(repr(character))}") as caught:
+        read_alignment(text)
+    assert (caught.value.record, caught.value.line, caught.value.column) == (record, line, column)
+    assert f"record {record}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ("nowhere.a3m", {}, "nowhere.a3m: no such file"),
+        (b"", {}, "no sequences in file"),
+        ("# only a comment\n", {}, "no sequences in file"),
+        ("CLUSTAL W\n\n", {}, "no sequences in file"),
+        (">q\n---\n>h\nMKT\n", {}, "query has no residues, only gaps"),
+        (">q\nMKT\n>h\n\n>g\nMKT\n", {}, r"record 2 'h' has no residues \(line 3\)"),
+        ("MKT\n>q\nMKT\n", {}, "line 1: a row before the first header"),
+        ("# STOCKHOLM 1.0\nq MKT\nh\n//\n", {}, "line 3: a name and a row are expected, not 'h'"),
+        ("# STOCKHOLM 1.0\nq MKT\nh MKT\n\nq MKT\n//\n", {}, "rows have 6 and 3 columns; record 2 'h'"),
+        ("<html>\n<body>\n", {}, "line 1: '<html>' does not begin A3M, FASTA"),
+        (BASIC, {"format": "clustal"}, "content is FASTA/A3M, not Clustal"),
+        ("# STOCKHOLM 1.0\nq MKT\n//\n", {"format": "a3m"}, "content is Stockholm, not FASTA/A3M"),
+        (BASIC, {"format": "hmm"}, "unknown format 'hmm', known are auto, a3m"),
+        (BASIC, {"query": "hit_c"}, "the query's id 'hit_c'; the ids are query, hit_a and hit_b"),
+        (BASIC, {"max_seqs": 0}, "max_seqs must be at least 1, not 0"),
+        (BASIC, {"index": 1}, "index=1 among the alignments 0 to 0"),
+    ],
+)
+def test_errors_say_what_is_wrong(source, options, message):
+    with pytest.raises(AlignmentError, match=message):
+        read_alignment(source, **options)
+
+
+def test_max_seqs_limits_the_rows_read():
+    alignment = read_quietly(CASES / "55_forty_rows.a3m", max_seqs=5)
+    assert alignment.N_seq == 5
+    assert deletions_of(alignment) == "1:4=2"
+
+
+def test_another_row_can_be_the_query():
+    alignment = read_quietly(">a\nMK-T\n>b\nM-AT\n>c\nMKAT\n", query="MAT", max_seqs=2)
+    assert alignment.ids == ["b", "a"]
+    assert (rows_of(alignment), deletions_of(alignment)) == (["MAT", "M-T"], "1:1=1")
+
+
+def test_all_rows_and_insertions_of_a_large_file_are_read():
+    rng = np.random.default_rng(0)
+    rows = rng.choice(np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY-", np.uint8), (20_000, 500))
+    rows[0] = ord("A")
+    text = b"".join(b">%d\n%bacd%b\n" % (i, row[:200].tobytes(), row[200:].tobytes()) for i, row in enumerate(rows))
+    alignment = read_quietly(text)
+    assert alignment.msa.shape == (20_000, 500)
+    assert alignment.deletions.sum() == 3 * 20_000
