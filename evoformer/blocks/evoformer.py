@@ -113,6 +113,8 @@ class EvoformerBlock(nn.Module):
         Raises:
             ValueError: m and z differ in their number of residues, or a mask does not fit.
         """
+        if z.shape[-3:-1] != (m.shape[-2], m.shape[-2]):
+            raise ValueError(f"m has {m.shape[-2]} residues, z has {z.shape[-3]} x {z.shape[-2]}")
         if self.opm_first:
             z = z + self.outer_product_mean(m, msa_mask)
         m = m + self.dropout_row(self.msa_att_row(m, z, msa_mask))

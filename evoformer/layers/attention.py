@@ -101,6 +101,7 @@ class MultiHeadAttention(nn.Module):
         Raises:
             ValueError: a bias or a mask does not fit, or x has no such axis.
         """
+        axis = self._axis(x)
         q, k, v = self.linear_q(x), self.linear_k(x), self.linear_v(x)
         if self.is_global:
             q, k, v = self.prepare_qkv_global(q, k, v, attention_mask)
@@ -114,7 +115,7 @@ class MultiHeadAttention(nn.Module):
 
         o = ops.attention(q, k, v, bias, attention_mask)
         # The heads are flattened while they stand beside the queries; only then does the axis go back.
-        o = rearrange(o, "... h n c -> ... n (h c)").movedim(-2, self._axis(x))
+        o = rearrange(o, "... h n c -> ... n (h c)").movedim(-2, axis)
         if self.gated:
             o = torch.sigmoid(self.linear_g(x)) * o
         return self.linear_o(o)
@@ -137,8 +138,10 @@ def _aligned(x: Tensor, batch: torch.Size, tail: tuple[int, ...], name: str) -> 
     Broadcasting from the right would pair a batch axis with N_seq where the two lengths happen to agree.
     """
     n_lead = x.ndim - len(tail)
-    fits = 0 <= n_lead <= len(batch) and all(
-        size in (1, wanted) for size, wanted in zip(x.shape, (*batch[:n_lead], *tail), strict=True)
+    fits = (
+        0 <= n_lead <= len(batch)
+        and x.shape[n_lead:] == tail
+        and all(size in (1, wanted) for size, wanted in zip(x.shape, batch[:n_lead], strict=False))
     )
     if not fits:
         raise ValueError(

@@ -1,11 +1,11 @@
 """Attention on the MSA: along rows with a pair bias, along columns, and along columns with a global query."""
 
 from einops import rearrange
-from torch import nn
+from torch import Tensor, nn
 
 from evoformer.layers.attention import MultiHeadAttention
 from evoformer.layers.linear import Linear
-from evoformer.shapes import MSA, MSAMask, Pair
+from evoformer.shapes import MSA, MSAMask, Pair, check_mask
 
 
 class MSARowAttentionWithPairBias(nn.Module):
@@ -41,6 +41,9 @@ class MSARowAttentionWithPairBias(nn.Module):
         """
         if z.shape[-3:-1] != (m.shape[-2], m.shape[-2]):
             raise ValueError(f"m has {m.shape[-2]} residues, z has {z.shape[-3]} x {z.shape[-2]}")
+        if z.shape[:-3] != m.shape[:-3][: z.ndim - 3]:
+            raise ValueError(f"m has shape {tuple(m.shape)}, z has {tuple(z.shape)}: their batch axes differ")
+        check_mask(msa_mask, m, "msa_mask", "m")
         bias = rearrange(self.linear_z(self.layer_norm_z(z)), "... i j h -> ... h i j")
         return self.mha(self.layer_norm_m(m), bias, msa_mask)
 
@@ -72,7 +75,7 @@ class MSAColumnAttention(nn.Module):
         Raises:
             ValueError: the mask does not fit.
         """
-        return self.mha(self.layer_norm_m(m), attention_mask=_column_mask(msa_mask))
+        return self.mha(self.layer_norm_m(m), attention_mask=_column_mask(msa_mask, m))
 
 
 class MSAColumnGlobalAttention(nn.Module):
@@ -102,9 +105,10 @@ class MSAColumnGlobalAttention(nn.Module):
         Raises:
             ValueError: the mask does not fit.
         """
-        return self.global_attention(self.layer_norm_m(m), attention_mask=_column_mask(msa_mask))
+        return self.global_attention(self.layer_norm_m(m), attention_mask=_column_mask(msa_mask, m))
 
 
-def _column_mask(msa_mask: MSAMask | None) -> MSAMask | None:
+def _column_mask(msa_mask: Tensor | None, m: Tensor) -> Tensor | None:
     """The mask of the keys of column attention, [*, N_res, N_seq]."""
+    check_mask(msa_mask, m, "msa_mask", "m")
     return None if msa_mask is None else msa_mask.transpose(-1, -2)

@@ -1,12 +1,12 @@
 """From the MSA to the pair representation: the mean over sequences of the outer products of two columns."""
 
-from einops import einsum, rearrange
+from einops import rearrange
 from torch import nn
 from torch.nn import functional as F
 
 from evoformer import ops
 from evoformer.layers.linear import Linear
-from evoformer.shapes import MSA, MSAMask, Pair
+from evoformer.shapes import MSA, MSAMask, Pair, check_mask
 
 
 class OuterProductMean(nn.Module):
@@ -48,8 +48,7 @@ class OuterProductMean(nn.Module):
         """
         if msa_mask is None:
             msa_mask = m.new_ones(m.shape[:-1])
-        if msa_mask.shape != m.shape[:-1]:
-            raise ValueError(f"msa_mask has shape {tuple(msa_mask.shape)}, m has {tuple(m.shape)}")
+        check_mask(msa_mask, m, "msa_mask", "m")
         m = self.layer_norm(m)
         mask = msa_mask[..., None].to(m.dtype)
         if self.centered:
@@ -58,8 +57,7 @@ class OuterProductMean(nn.Module):
         b = self.linear_2(m) * mask
         outer = rearrange(ops.outer_product_sum(a, b), "... i j c d -> ... i j (c d)")
 
-        count = ops.at_least_float32(msa_mask)
-        norm = self.eps + einsum(count, count, "... s i, ... s j -> ... i j")[..., None]
+        norm = self.eps + ops.outer_product_sum(mask, mask)[..., 0]
         # DISCREPANCY: the supplement takes the mean, then projects; DeepMind's code projects the sum, bias included,
         # and divides the result, so we divide the bias too. The sum is divided first, so that it fits float16.
         z = F.linear((outer / norm).to(a.dtype), self.linear_out.weight)

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from evoformer import ops
 from evoformer.layers.attention import MultiHeadAttention
 from evoformer.layers.linear import Linear
+from evoformer.shapes import check_mask
 
 
 class MultiHeadSelfAttention(nn.Module):
@@ -24,6 +25,8 @@ class MultiHeadSelfAttention(nn.Module):
             raise ValueError(f"input_dim {input_dim} is not a multiple of num_heads {num_heads}")
         c = input_dim // num_heads
         self.mha = MultiHeadAttention(input_dim, c, num_heads, attn_dim=-2, use_bias_for_embeddings=True)
+        # There is no residual here: with a last layer at zero nothing would come out, and nothing could learn.
+        self.mha.linear_o = Linear(input_dim, input_dim)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend over the tokens.
@@ -33,6 +36,7 @@ class MultiHeadSelfAttention(nn.Module):
             mask: [*, N_token], 1 where there is a token
             returns: [*, N_token, input_dim]
         """
+        check_mask(mask, x, "mask", "x")
         return self.mha(x, attention_mask=mask)
 
 

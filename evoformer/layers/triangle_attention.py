@@ -7,7 +7,7 @@ from torch import nn
 
 from evoformer.layers.attention import MultiHeadAttention
 from evoformer.layers.linear import Linear
-from evoformer.shapes import Pair, PairMask
+from evoformer.shapes import Pair, PairMask, check_mask, check_square
 
 NodeType = Literal["starting_node", "ending_node"]
 
@@ -48,6 +48,8 @@ class TriangleAttention(nn.Module):
         Raises:
             ValueError: the mask does not fit.
         """
+        check_square(z)
+        check_mask(pair_mask, z, "pair_mask", "z")
         if self.node_type == "ending_node":
             z = z.transpose(-2, -3)
             pair_mask = None if pair_mask is None else pair_mask.transpose(-1, -2)

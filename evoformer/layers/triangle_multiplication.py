@@ -7,7 +7,7 @@ from einops import einsum
 from torch import nn
 
 from evoformer.layers.linear import Linear
-from evoformer.shapes import Pair, PairMask
+from evoformer.shapes import Pair, PairMask, check_mask, check_square
 
 MultType = Literal["outgoing", "incoming"]
 
@@ -51,12 +51,12 @@ class TriangleMultiplication(nn.Module):
         Raises:
             ValueError: the mask does not fit.
         """
+        check_square(z)
+        check_mask(pair_mask, z, "pair_mask", "z")
         z = self.layer_norm_in(z)
         a = torch.sigmoid(self.linear_a_g(z)) * self.linear_a_p(z)
         b = torch.sigmoid(self.linear_b_g(z)) * self.linear_b_p(z)
         if pair_mask is not None:
-            if pair_mask.shape != z.shape[:-1]:
-                raise ValueError(f"pair_mask has shape {tuple(pair_mask.shape)}, z has {tuple(z.shape)}")
             mask = pair_mask[..., None].to(a.dtype)
             a, b = a * mask, b * mask
         if self.mult_type == "outgoing":
