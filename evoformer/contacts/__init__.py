@@ -1,0 +1,1 @@
+"""Contacts: the mean-field DCA baseline, the precision of predicted contacts, and pictures of them."""
