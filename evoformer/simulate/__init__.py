@@ -1,0 +1,1 @@
+"""Toy protein families with a known contact map: random folds, Potts models on them, sequences along a tree."""
