@@ -1,0 +1,68 @@
+"""Training checkpoints: read safely, and made models again."""
+
+import pickle
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from evoformer.config import ModelConfig, model_config
+from evoformer.errors import InputError
+from evoformer.model import ContactModel
+
+
+class CheckpointError(InputError):
+    """A checkpoint is missing, cannot be read, or holds another model."""
+
+
+def load_model(path: str | Path) -> ContactModel:
+    """The model of a checkpoint that `scripts/train.py` has written, on the CPU and in evaluation mode.
+
+    Raises:
+        CheckpointError: there is no such file, it cannot be read safely, or it holds another model.
+    """
+    checkpoint = read_checkpoint(path)
+    model = ContactModel(checkpoint_config(checkpoint, path))
+    state = {
+        name.removeprefix("model."): tensor
+        for name, tensor in checkpoint["state_dict"].items()
+        if name.startswith("model.")
+    }
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        reason = str(error).split("\n\t")[1] if "\n\t" in str(error) else str(error)
+        raise CheckpointError(f"checkpoint {path} does not fit its own configuration: {reason}") from error
+    return model.eval()
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """The content of a checkpoint, read without running any code that a pickle may hold.
+
+    Raises:
+        CheckpointError: there is no such file, or it cannot be read safely.
+    """
+    if not Path(path).is_file():
+        raise CheckpointError(f"no checkpoint at {path}; training writes last.ckpt and best.ckpt to its output folder")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, KeyError, zipfile.BadZipFile) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(f"{path} cannot be read as a checkpoint: {reason}") from error
+    if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
+        raise CheckpointError(f"{path} is no training checkpoint: it has no 'state_dict'")
+    return checkpoint
+
+
+def checkpoint_config(checkpoint: Mapping[str, Any], path: str | Path) -> ModelConfig:
+    """The configuration of the model in a checkpoint.
+
+    Raises:
+        CheckpointError: the checkpoint holds another kind of model.
+    """
+    try:
+        return model_config(checkpoint["hyper_parameters"]["model"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"checkpoint {path} holds another kind of model: {error}") from error

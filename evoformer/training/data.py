@@ -1,0 +1,173 @@
+"""Families to batches: which rows, which residues, which order, all decided by one seed."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+from pytorch_lightning import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from evoformer.constants import GAP
+from evoformer.features.alignment import Alignment
+from evoformer.features.batch import collate
+from evoformer.features.families import Family, read_families
+from evoformer.features.featurizer import MSAFeaturizer
+
+Features = dict[str, Tensor]
+
+
+class Draw(NamedTuple):
+    """Which batch of which epoch."""
+
+    epoch: int
+    step: int
+
+
+class TrainingBatches(Dataset[Features]):
+    """Batches of families; a batch is a function of the seed and of its `Draw`.
+
+    A batch has one number of rows, drawn from `depths`. Each of its families gives that many random rows, any row
+    without gaps as the query, and a stretch of `crop_size` residues.
+    """
+
+    def __init__(
+        self,
+        families: Sequence[Family],
+        *,
+        batch_size: int,
+        crop_size: int,
+        depths: Sequence[int],
+        masked_msa_fraction: float,
+        seed: int,
+    ) -> None:
+        self.families = families
+        self.batch_size = batch_size
+        self.depths = depths
+        self.featurizer = MSAFeaturizer(
+            max(depths), max_extra=0, masked_msa_fraction=masked_msa_fraction, crop_size=crop_size
+        )
+        self.seed = seed
+
+    def __len__(self) -> int:
+        """Batches in an epoch; families that do not fill the last one wait for another epoch's order."""
+        return max(1, len(self.families) // self.batch_size)
+
+    def __getitem__(self, draw: Draw) -> Features:
+        """The batch of a draw."""
+        order = np.random.default_rng((self.seed, draw.epoch)).permutation(len(self.families))
+        generator = np.random.default_rng((self.seed, *draw))
+        depth = int(generator.choice(self.depths))
+        chosen = order[draw.step * self.batch_size : (draw.step + 1) * self.batch_size]
+        samples = []
+        for k in chosen:
+            alignment = random_rows(self.families[k].alignment, depth, generator)
+            labels = {"distances": torch.from_numpy(self.families[k].distances)}
+            samples.append(self.featurizer(alignment, (self.seed, *draw, int(k)), labels))
+        return collate(samples)
+
+
+def random_rows(alignment: Alignment, depth: int, generator: np.random.Generator) -> Alignment:
+    """Up to `depth` random rows, a row without gaps first: as the query, it stands for the same residues."""
+    complete = np.flatnonzero((alignment.msa != GAP).all(axis=1))
+    query = generator.choice(complete) if len(complete) else 0
+    others = generator.permutation(np.delete(np.arange(alignment.N_seq), query))
+    return alignment[np.concatenate([[query], others[: depth - 1]])]
+
+
+class EpochSampler(Sampler[Draw]):
+    """The draws of an epoch, in order; Lightning says which epoch it is."""
+
+    def __init__(self, N_step: int) -> None:
+        self.N_step = N_step
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by Lightning at the start of each epoch, after a resumed one too."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[Draw]:
+        return (Draw(self.epoch, step) for step in range(self.N_step))
+
+    def __len__(self) -> int:
+        return self.N_step
+
+
+class AlignmentDataModule(LightningDataModule):
+    """Families from the folders `train`, `validation` and `test` of a data folder.
+
+    Each family is an alignment, `NAME.a3m` or another format that `read_alignment` reads, and its labels, `NAME.npz`
+    with an array `distances` [N_res, N_res] in Angstrom.
+
+    Args:
+        path: the data folder.
+        batch_size: families in a batch.
+        crop_size: N_res of a training example at most.
+        depths: the numbers of rows of a batch to draw from.
+        masked_msa_fraction: how likely a cell of the MSA is to be corrupted in training.
+        num_workers: processes that make batches beside the training; 0 makes them in between.
+        seed: decides everything; set from `seed_everything` on the command line.
+
+    Raises:
+        FamilyError: a folder holds no alignment, or a family no labels that fit.
+    """
+
+    def __init__(
+        self,
+        path: str = "data/toy",
+        batch_size: int = 4,
+        crop_size: int = 40,
+        depths: list[int] = [32, 64, 128],  # noqa: B006 - read only; a list is what the command line can show
+        masked_msa_fraction: float = 0.12,
+        num_workers: int = 1,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.path = Path(path)
+        self.batch_size = batch_size
+        self.crop_size = crop_size
+        self.depths = depths
+        self.masked_msa_fraction = masked_msa_fraction
+        self.num_workers = num_workers
+        self.seed = seed
+        self.families: dict[str, list[Family]] = {}
+
+    def setup(self, stage: str) -> None:
+        """Read the folders that a stage needs."""
+        wanted = ("train", "validation") if stage == "fit" else (stage.replace("validate", "validation"),)
+        for split in wanted:
+            if split not in self.families:
+                self.families[split] = read_families(self.path / split)
+
+    def train_dataloader(self) -> DataLoader[Features]:
+        """Batches of features with `distances`."""
+        batches = TrainingBatches(
+            self.families["train"],
+            batch_size=self.batch_size,
+            crop_size=self.crop_size,
+            depths=self.depths,
+            masked_msa_fraction=self.masked_msa_fraction,
+            seed=self.seed,
+        )
+        return DataLoader(
+            batches,
+            sampler=EpochSampler(len(batches)),
+            batch_size=None,
+            num_workers=self.num_workers,
+            persistent_workers=self.num_workers > 0,
+        )
+
+    def val_dataloader(self) -> DataLoader[Family]:
+        """Whole families, one by one."""
+        return _one_by_one(self.families["validation"])
+
+    def test_dataloader(self) -> DataLoader[Family]:
+        """Whole families, one by one."""
+        return _one_by_one(self.families["test"])
+
+
+def _one_by_one(families: Sequence[Family]) -> DataLoader[Family]:
+    """The families as they are, neither batched nor made tensors."""
+    return DataLoader(cast(Dataset[Family], families), batch_size=None, collate_fn=lambda family: family)

@@ -1,0 +1,111 @@
+"""Training batches: what they hold, and that one seed decides them."""
+
+import numpy as np
+import pytest
+import torch
+
+from evoformer.constants import GAP
+from evoformer.features.families import FamilyError, read_families
+from evoformer.training.data import AlignmentDataModule, Draw, EpochSampler, TrainingBatches, random_rows
+
+
+def batches(families, seed=1):
+    return TrainingBatches(families, batch_size=2, crop_size=11, depths=[3, 5], masked_msa_fraction=0.3, seed=seed)
+
+
+@pytest.fixture
+def families(data_folder):
+    return read_families(data_folder / "train")
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(
+        a[name].shape == b[name].shape and torch.equal(a[name].nan_to_num(), b[name].nan_to_num()) for name in a
+    )
+
+
+def test_a_batch_holds_cropped_families_with_their_distances(families):
+    batch = batches(families)[Draw(0, 0)]
+    N_seq = batch["msa"].shape[1]
+    assert N_seq in (3, 5)
+    assert batch["msa"].shape == (2, N_seq, 11)
+    assert batch["distances"].shape == (2, 11, 11)
+    assert (batch["msa"][:, 0] != GAP).all()
+
+
+def test_distances_are_cropped_where_the_letters_are(families):
+    batch = batches(families)[Draw(0, 0)]
+    by_row = {tuple(row): (family, row) for family in families for row in family.alignment.msa.tolist()}
+    for letters, distances, index in zip(batch["true_msa"], batch["distances"], batch["residue_index"], strict=True):
+        start = int(index[0])
+        found = [family for row, (family, _) in by_row.items() if row[start : start + 11] == tuple(letters[0].tolist())]
+        assert len(found) == 1
+        expected = found[0].distances[start : start + 11, start : start + 11]
+        np.testing.assert_array_equal(distances.numpy(), expected)
+
+
+def test_seed_epoch_and_step_decide_a_batch_whatever_the_global_state(families):
+    first = batches(families)[Draw(1, 0)]
+    torch.manual_seed(99)
+    np.random.seed(99)
+    assert same(first, batches(families)[Draw(1, 0)])
+    for other in (batches(families)[Draw(1, 1)], batches(families)[Draw(2, 0)], batches(families, 2)[Draw(1, 0)]):
+        assert not same(first, other)
+
+
+def test_worker_processes_make_the_same_batches(data_folder):
+    epochs = []
+    for num_workers in (0, 2):
+        data = AlignmentDataModule(str(data_folder), 2, 11, [3, 5], 0.3, num_workers, seed=4)
+        data.setup("fit")
+        loader = data.train_dataloader()
+        epoch = []
+        for number in range(2):
+            loader.sampler.set_epoch(number)
+            epoch.extend(loader)
+        epochs.append(epoch)
+    assert len(epochs[0]) == 4
+    assert all(same(a, b) for a, b in zip(*epochs, strict=True))
+    assert not same(epochs[0][0], epochs[0][2])
+
+
+def test_an_epoch_takes_no_family_twice(families):
+    order = [Draw(0, step) for step in range(len(batches(families)))]
+    assert list(EpochSampler(2)) == order
+    starts = [tuple(letters) for draw in order for letters in batches(families)[draw]["aatype"].tolist()]
+    assert len(set(starts)) == 4
+
+
+def test_random_rows_puts_a_complete_row_first_and_repeats_none(families):
+    alignment = families[0].alignment
+    queries = set()
+    for seed in range(60):
+        rows = random_rows(alignment, 4, np.random.default_rng(seed))
+        assert rows.N_seq == 4
+        assert len(set(rows.ids)) == 4
+        assert (rows.msa[0] != GAP).all()
+        queries.add(rows.ids[0])
+    assert len(queries) == (alignment.msa != GAP).all(1).sum()
+
+
+def test_a_folder_without_alignments_is_named(tmp_path):
+    with pytest.raises(FamilyError, match=f"no alignment under {tmp_path}"):
+        read_families(tmp_path)
+
+
+def test_a_family_without_labels_is_named(data_folder):
+    (data_folder / "train" / "train2.npz").unlink()
+    with pytest.raises(FamilyError, match=r"train2\.a3m has no labels: expected .*train2\.npz"):
+        read_families(data_folder / "train")
+
+
+def test_labels_of_another_size_are_named_with_both_sizes(data_folder):
+    np.savez(data_folder / "train" / "train1.npz", distances=np.zeros((4, 4)))
+    with pytest.raises(FamilyError, match=r"train1\.a3m has 19 residues, its labels .* have \(4, 4\)"):
+        read_families(data_folder / "train")
+
+
+def test_labels_that_are_no_archive_are_named(data_folder):
+    (data_folder / "train" / "train1.npz").write_text("distances")
+    with pytest.raises(FamilyError, match=r"train1\.npz cannot be read"):
+        read_families(data_folder / "train")
