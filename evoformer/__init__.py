@@ -1,8 +1,16 @@
-"""The building blocks of AlphaFold-style trunks."""
+"""The building blocks of AlphaFold-style trunks: layers, blocks, stacks, and the features they read."""
 
 from evoformer.blocks.evoformer import EvoformerBlock, EvoformerStack
 from evoformer.blocks.extra_msa import ExtraMSABlock, ExtraMSAStack
 from evoformer.blocks.pair import PairStack
+from evoformer.config import TrunkConfig, build_trunk
+from evoformer.contacts.dca import mean_field_dca
+from evoformer.contacts.precision import contact_precision
+from evoformer.features.alignment import Alignment, AlignmentError, AlignmentWarning
+from evoformer.features.batch import collate
+from evoformer.features.featurizer import MSAFeaturizer
+from evoformer.features.reading import read_alignment
+from evoformer.features.structure import Structure, StructureError, read_structure
 from evoformer.layers.attention import MultiHeadAttention
 from evoformer.layers.dropout import DropoutColumnwise, DropoutRowwise
 from evoformer.layers.embedders import InputEmbedder, ProfileEmbedder
@@ -12,8 +20,12 @@ from evoformer.layers.self_attention import MultiHeadSelfAttention, SelfAttentio
 from evoformer.layers.transition import MSATransition, PairTransition
 from evoformer.layers.triangle_attention import TriangleAttention
 from evoformer.layers.triangle_multiplication import TriangleMultiplication
+from evoformer.trunk import Trunk
 
 __all__ = [
+    "Alignment",
+    "AlignmentError",
+    "AlignmentWarning",
     "DropoutColumnwise",
     "DropoutRowwise",
     "EvoformerBlock",
@@ -23,6 +35,7 @@ __all__ = [
     "InputEmbedder",
     "MSAColumnAttention",
     "MSAColumnGlobalAttention",
+    "MSAFeaturizer",
     "MSARowAttentionWithPairBias",
     "MSATransition",
     "MultiHeadAttention",
@@ -32,6 +45,16 @@ __all__ = [
     "PairTransition",
     "ProfileEmbedder",
     "SelfAttentionClassifier",
+    "Structure",
+    "StructureError",
     "TriangleAttention",
     "TriangleMultiplication",
+    "Trunk",
+    "TrunkConfig",
+    "build_trunk",
+    "collate",
+    "contact_precision",
+    "mean_field_dca",
+    "read_alignment",
+    "read_structure",
 ]

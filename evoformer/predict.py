@@ -119,15 +119,17 @@ def predict_files(
         _write(prediction, folder / name)
         panels = [Panel(f"{name}: trunk", prediction.contacts, distances), Panel("mean-field DCA", dca, distances)]
         plot_contacts(panels, folder / f"{name}.png")
-        line = f"{name}: {alignment.N_seq} rows, {alignment.N_res} residues -> {folder / name}.tsv, .npz, .png"
+        print(f"{name}: {alignment.N_seq} rows, {alignment.N_res} residues -> {folder / name}.tsv, .npz, .png")
         if distances is not None:
-            trunk, baseline = (contact_precision(scores, distances) for scores in (prediction.contacts, dca))
-            precision = ", ".join(
-                f"P@L{f'/{divisor}' if divisor > 1 else ''} {trunk.top[divisor]:.3f} (DCA {baseline.top[divisor]:.3f})"
-                for divisor in trunk.top
-            )
-            line += f"; {precision}; chance {trunk.chance:.3f}"
-        print(line)
+            print(f"  precision of the trunk:          {_precision(prediction.contacts, distances)}")
+            print(f"  precision of mean-field DCA:     {_precision(dca, distances)}")
+
+
+def _precision(scores: np.ndarray, distances: np.ndarray) -> str:
+    """Precision of the top pairs, in words."""
+    top, chance = contact_precision(scores, distances)
+    shares = ", ".join(f"P@L{'' if divisor == 1 else f'/{divisor}'} {share:.3f}" for divisor, share in top.items())
+    return f"{shares}; of random pairs {chance:.3f}"
 
 
 def _structure(text: str) -> Structure:
