@@ -121,7 +121,7 @@ class AlignmentDataModule(LightningDataModule):
         crop_size: int = 40,
         depths: list[int] = [32, 64, 128],  # noqa: B006 - read only; a list is what the command line can show
         masked_msa_fraction: float = 0.12,
-        num_workers: int = 1,
+        num_workers: int = 0,
         seed: int = 0,
     ) -> None:
         super().__init__()

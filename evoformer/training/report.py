@@ -39,7 +39,7 @@ class Report:
         for name, score in self.scores.items():
             table.add_row(name, *(f"{score.mean[k]:.3f} ± {score.spread[k]:.2f}" for k in COLUMNS))
         table.caption = (
-            "precision of the top L, L/2, L/5 pairs, |i-j| >= 6, C-beta < 8 A: mean ± spread over families\n"
+            "top L, L/2 and L/5 pairs, |i-j| >= 6, C-beta < 8 A; mean ± spread over families\n"
             f"mean identity between rows: {self.mean_identity:.1%}"
         )
         Console(width=max(100, Console().width)).print(table)
