@@ -24,4 +24,4 @@ def test_every_public_name_is_there_and_documented() -> None:
     for name in evoformer.__all__:
         thing = getattr(evoformer, name)
         assert thing.__module__.startswith("evoformer.")
-        assert vars(thing).get("__doc__"), name
+        assert thing.__dict__.get("__doc__") if isinstance(thing, type) else thing.__doc__, name

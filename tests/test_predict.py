@@ -86,7 +86,7 @@ def test_an_alignment_becomes_a_table_an_archive_and_a_picture(alignment, checkp
 
 def test_a_structure_is_compared_with(alignment, checkpoint, structure, tmp_path, capsys):
     predict_files([alignment], checkpoint, tmp_path / "out", structure=[f"{structure}:B"])
-    assert "chance 0.000" in capsys.readouterr().out  # a helix has no contact six residues apart
+    assert "of random pairs 0.000" in capsys.readouterr().out  # a helix has no contact six residues apart
 
 
 def test_the_seed_decides_which_rows_are_read(checkpoint):
