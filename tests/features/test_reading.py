@@ -362,7 +362,7 @@ def test_a_bad_character_is_named_with_its_place(text, record, line, column, cha
         (BASIC, {"format": "clustal"}, "content is FASTA/A3M, not Clustal"),
         ("# STOCKHOLM 1.0\nq MKT\n//\n", {"format": "a3m"}, "content is Stockholm, not FASTA/A3M"),
         (BASIC, {"format": "hmm"}, "unknown format 'hmm', known are auto, a3m"),
-        (BASIC, {"query": "MKT"}, "no sequence equals the query of 3 residues; theirs are 12, 11 and 15 long"),
+        (BASIC, {"query": "MKT"}, "no sequence equals the query of 3 residues; theirs are 12, 11 and 14 long"),
         (BASIC, {"max_seqs": 0}, "max_seqs must be at least 1, not 0"),
         (BASIC, {"index": 1}, "index=1 among the alignments 0 to 0"),
     ],
