@@ -18,6 +18,7 @@ from evoformer.features.alignment import Alignment
 from evoformer.features.featurizer import MSAFeaturizer
 from evoformer.features.reading import read_alignment
 from evoformer.features.seeding import Seed
+from evoformer.features.sources import file_stem
 from evoformer.features.structure import Structure, read_structure
 from evoformer.files import writable_folder, written_whole
 from evoformer.model import ContactModel
@@ -101,7 +102,7 @@ def predict_files(
     """
     if structure is not None and len(structure) != len(alignments):
         raise InputError(f"{len(alignments)} alignments, but {len(structure)} structures: give one for each")
-    names = [path.name.split(".")[0] for path in alignments]
+    names = [file_stem(path) for path in alignments]
     for name in names:
         if names.count(name) > 1:
             raise InputError(

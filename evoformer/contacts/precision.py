@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from evoformer.constants import CONTACT_DISTANCE, MIN_SEPARATION
+
 
 class ContactPrecision(NamedTuple):
     """Shares between 0 and 1; NaN where no pair can be judged."""
@@ -19,8 +21,8 @@ def contact_precision(
     distances: Float[np.ndarray, "N_res N_res"],
     *,
     divisors: Sequence[int] = (1, 2, 5),
-    min_separation: int = 6,
-    cutoff: float = 8.0,
+    min_separation: int = MIN_SEPARATION,
+    cutoff: float = CONTACT_DISTANCE,
 ) -> ContactPrecision:
     """Precision of the top L/k pairs (i, j) with j - i at least `min_separation` and a known distance.
 

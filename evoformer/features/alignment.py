@@ -95,7 +95,11 @@ class Alignment:
                 raise ValueError(f"msa has shape {self.msa.shape}, deletions have {dense.shape}")
             rows, columns = np.nonzero(dense)
             counts = dense[rows, columns]
-        return np.asarray(rows, np.int64), np.asarray(columns, np.int64), np.asarray(counts, np.int32)
+        places = np.asarray(rows, np.int64), np.asarray(columns, np.int64)
+        for name, place, size in zip(("rows", "columns"), places, self.msa.shape, strict=True):
+            if len(place) and not 0 <= place.min() <= place.max() < size:
+                raise ValueError(f"msa has {size} {name}, deletions are in {name} {place.min()} to {place.max()}")
+        return *places, np.asarray(counts, np.int32)
 
     @property
     def N_seq(self) -> int:  # noqa: N802 - the supplement's capitals

@@ -10,7 +10,7 @@ import re
 from evoformer.features.records import Record, Report
 
 _STOCKHOLM_HEADER = re.compile(rb"#\s*STOCKHOLM", re.IGNORECASE)
-_CLUSTAL_CONSENSUS = re.compile(rb"\s+[*:.\s]+")
+_CLUSTAL_CONSENSUS = re.compile(rb"[*:.\s]*")  # blank where nothing is conserved
 
 
 def split_stockholm(lines: list[bytes], first_line: int, report: Report) -> list[tuple[int, list[bytes]]]:
@@ -61,16 +61,20 @@ def read_stockholm(lines: list[bytes], first_line: int, report: Report) -> list[
 def read_clustal(lines: list[bytes], first_line: int, report: Report) -> list[Record]:
     """The records of a Clustal file after its header line. Consensus lines and residue counts are left out.
 
+    A block ends with its consensus line or a blank one. Lines before the header may be comments, with `#` or `;`.
+
     Raises:
         AlignmentError: for a line without a row, or a name that occurs twice in one block.
     """
     blocks = _Blocks(report)
-    header = next(i for i, line in enumerate(lines) if line.strip())
+    not_header = (not text or text.startswith((b"#", b";")) for text in map(bytes.strip, lines))
+    header = next((i for i, skipped in enumerate(not_header) if not skipped), len(lines))
     for number, line in enumerate(lines[header + 1 :], start=first_line + header + 1):
-        if not line.strip():
+        if _CLUSTAL_CONSENSUS.fullmatch(line):
             blocks.end()
-        elif not _CLUSTAL_CONSENSUS.fullmatch(line):
-            blocks.add(number, re.sub(rb"\s+\d+\s*$", b"", line))
+        else:
+            *row, last = line.rsplit(maxsplit=1)
+            blocks.add(number, row[0] if row and last.isdigit() else line)
     return blocks.records
 
 
@@ -103,8 +107,8 @@ class _Blocks:
         self.in_block[name] = number
         if name not in self.by_name:
             self.by_name[name] = Record(len(self.by_name) + 1, _text(name), _text(name), number)
-        before = line.index(stretch, line.index(name) + len(name))
-        self.by_name[name].pieces.append((number, before, stretch))
+        before = line[: line.index(stretch, line.index(name) + len(name))]
+        self.by_name[name].pieces.append((number, len(_text(before)), stretch))
 
 
 def _has_row(lines: list[bytes]) -> bool:

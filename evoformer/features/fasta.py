@@ -13,7 +13,7 @@ from evoformer.features.records import Record, Report
 _A3M_ANNOTATION = re.compile(rb"(ss|sa|aa)_")
 _FASTA_ANNOTATION = re.compile(rb"(ss|sa|aa)_(pred|conf|dssp)\b")
 # ColabFold's first line: the lengths of the different chains, a tab, how many copies there are of each.
-_COLABFOLD = re.compile(rb"#\s*(\d+(?:,\d+)*)\s+(\d+(?:,\d+)*)\s*")
+_COLABFOLD = re.compile(rb"#\s*(\d{1,9}(?:,\d{1,9})*)\s+(\d{1,9}(?:,\d{1,9})*)\s*")
 
 
 def read_records(lines: list[bytes], first_line: int, report: Report, *, a3m: bool) -> tuple[list[Record], list[bytes]]:
@@ -43,9 +43,9 @@ def read_records(lines: list[bytes], first_line: int, report: Report, *, a3m: bo
             header = text[1:].strip()
             pieces = []
             if not annotation.match(header):
-                description = header.decode("utf-8", "replace")
-                name = description.split(maxsplit=1)[0] if description else f"sequence_{len(records)}"
-                records.append(Record(len(records) + 1, name, description or name, number, pieces))
+                header = header or b"sequence_%d" % len(records)
+                name, description = (text.decode("utf-8", "replace") for text in (header.split()[0], header))
+                records.append(Record(len(records) + 1, name, description, number, pieces))
         elif text.startswith(b"#") or (text.startswith(b";") and not a3m):
             comments.append(text)
         elif pieces is None:
@@ -62,10 +62,10 @@ def read_records(lines: list[bytes], first_line: int, report: Report, *, a3m: bo
 
 
 def read_plain_rows(lines: list[bytes], first_line: int) -> list[Record]:
-    """A record a line, as PSICOV and other contact predictors have them. Lines that begin with `#` are comments."""
+    """A record a line, as PSICOV and other contact predictors have them. Lines with `#` or `;` first are comments."""
     records: list[Record] = []
     for number, line in enumerate(lines, start=first_line):
-        if line.strip() and not line.lstrip().startswith(b"#"):
+        if line.strip() and not line.lstrip().startswith((b"#", b";")):
             name = f"sequence_{len(records)}"
             records.append(Record(len(records) + 1, name, name, number, [(number, 0, line)]))
     return records
@@ -89,7 +89,7 @@ def name_both_halves(records: list[Record], N_chain: int) -> None:
         fields = record.description.split("\t")
         if len(fields) > N_chain:
             fields = [field for i, field in enumerate(fields) if i == 0 or not _is_number(field)]
-        record.id = "\t".join(field.split(maxsplit=1)[0] for field in fields if field.strip())
+        record.id = "\t".join(field.split(maxsplit=1)[0] for field in fields if field.strip()) or record.id
 
 
 def chain_metadata(lengths: list[int], copies: list[int], msa: NDArray[np.uint8], report: Report) -> dict[str, Any]:

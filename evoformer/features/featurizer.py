@@ -116,7 +116,8 @@ class MSAFeaturizer:
             alignment: row 0 is the query.
             seed: a non-negative int of any size, or several, such as (seed, epoch, rank, index). It decides every
                 draw; no global random state is read or written.
-            labels: what else is known of the chain, such as "distances" (N_res, N_res); cropped along and returned.
+            labels: what else is known of the chain, such as "distances" (N_res, N_res); a copy is cropped along and
+                returned.
 
         Returns:
             the features by name. All are cropped if the featurizer crops; `msa_gap_fraction` (N_clust,), the share of
@@ -129,7 +130,7 @@ class MSAFeaturizer:
         if self.clean:
             alignment = clean_rows(alignment).alignment
         features = alignment_features(alignment)
-        features |= {name: label.numpy() for name, label in (labels or {}).items()}
+        features |= {name: label.numpy().copy() for name, label in (labels or {}).items()}
         for name, step in self.steps.items():
             features = step(features, generator_for(seed, name))
         axis_sizes(features, self.declared)

@@ -1,6 +1,7 @@
 """`read_alignment`: A3M, A2M, FASTA, Stockholm, Clustal and plain rows to an `Alignment`."""
 
 import re
+from itertools import takewhile
 from typing import Any
 
 from evoformer.features.alignment import Alignment
@@ -30,6 +31,7 @@ _FASTA_SUFFIXES = {".fa", ".fasta", ".fas", ".mfa"}
 
 _PLAIN_ROW = re.compile(rb"[A-Za-z.\-_~*]+")
 _BLOCK_ROW = re.compile(rb"\S+\s+[A-Za-z.\-_~*]+(\s+\d+)?")
+_STOCKHOLM_LINE = re.compile(rb"#=G[FSRC]|#\s*STOCKHOLM\b", re.IGNORECASE)
 
 
 def read_alignment(
@@ -83,7 +85,7 @@ def read_alignment(
     parts, separator = _split_at_nul(data), "NUL"
     if not parts:
         raise report.error("no sequences in file")
-    found = _format_of(parts[0], path, format, report)
+    found = _format_of(parts, path, format, report)
     if found == "stockholm":
         parts = [alignment for start, lines in parts for alignment in split_stockholm(lines, start, report)]
         separator = "//"
@@ -124,9 +126,9 @@ def _split_at_nul(data: bytes) -> list[tuple[int, list[bytes]]]:
     return parts
 
 
-def _format_of(part: tuple[int, list[bytes]], path: str | None, format: str, report: Report) -> str:
+def _format_of(parts: list[tuple[int, list[bytes]]], path: str | None, format: str, report: Report) -> str:
     """The format to read: the content's, checked against the one asked for; A2M is called A3M from here on."""
-    first_line, lines = part
+    first_line, lines = parts[0]
     family = _content(lines)
     if family is None:
         number, line = next((i, line) for i, line in enumerate(lines, start=first_line) if line.strip())
@@ -140,7 +142,7 @@ def _format_of(part: tuple[int, list[bytes]], path: str | None, format: str, rep
     suffix = format_suffix(path)
     if family != "fasta" or suffix in _FASTA_SUFFIXES:
         return family
-    return "a3m" if suffix in _A3M_SUFFIXES or _looks_like_a3m(lines) else "fasta"
+    return "a3m" if suffix in _A3M_SUFFIXES or any(_looks_like_a3m(lines) for _, lines in parts) else "fasta"
 
 
 def _looks_like_a3m(lines: list[bytes]) -> bool:
@@ -156,7 +158,7 @@ def _content(lines: list[bytes]) -> str | None:
     """The format's family by the content: "fasta" (A3M as well), "stockholm", "clustal", "plain", or None."""
     stripped = [line.strip() for line in lines]
     texts = [text for text in stripped if text]
-    if texts[0].startswith(b"#=G") or re.match(rb"#\s*STOCKHOLM\b", texts[0], re.IGNORECASE):
+    if any(_STOCKHOLM_LINE.match(text) for text in takewhile(lambda text: text.startswith(b"#"), texts)):
         return "stockholm"
     texts = [text for text in texts if not text.startswith((b"#", b";"))]
     if not texts or any(text.startswith(b">") for text in texts):

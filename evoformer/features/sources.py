@@ -66,11 +66,17 @@ def format_suffix(path: str | None) -> str:
     return suffixes[-1] if suffixes else ""
 
 
+def file_stem(path: Path) -> str:
+    """The file's name without the suffixes of its format and its compression; other dots stay, as in PF00014.25.a3m."""
+    name = Path(path.name)
+    return Path(name.stem).stem if name.suffix.lower() in _COMPRESSED_SUFFIXES else name.stem
+
+
 def _contents(source: Source) -> tuple[bytes, str | None]:
     if isinstance(source, bytes):
         return source, None
     if isinstance(source, str) and ("\n" in source or "\r" in source):
-        return source.encode(), None
+        return _encoded(source), None
     if isinstance(source, str | PathLike):
         path = Path(source)
         try:
@@ -79,10 +85,12 @@ def _contents(source: Source) -> tuple[bytes, str | None]:
             raise AlignmentError("no such file", path=str(path)) from None
         except OSError as error:
             raise AlignmentError(f"cannot be read: {error.strerror or error}", path=str(path)) from error
+        except ValueError as error:  # a NUL in the name
+            raise AlignmentError(f"cannot be read: {error}", path=str(path)) from error
     if isinstance(source, Readable):
         return _read_file(source)
     if isinstance(source, list | tuple) and all(isinstance(line, str) for line in source):
-        return "\n".join(line.rstrip("\r\n") for line in source).encode(), None
+        return _encoded("\n".join(line.rstrip("\r\n") for line in source)), None
     raise TypeError(
         f"an alignment is a path, an open file, bytes, text or a list of lines, not {type(source).__name__}"
     )
@@ -95,4 +103,9 @@ def _read_file(file: Readable) -> tuple[bytes, str | None]:
         data = file.read()
     except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
         raise AlignmentError(f"cannot be read: {error}", path=path) from error
-    return data.encode() if isinstance(data, str) else data, path
+    return _encoded(data) if isinstance(data, str) else data, path
+
+
+def _encoded(text: str) -> bytes:
+    """Text in UTF-8, also with the surrogates that `errors="surrogateescape"` puts for bytes that are none."""
+    return text.encode("utf-8", "surrogatepass")

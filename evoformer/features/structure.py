@@ -138,7 +138,7 @@ def _text_of(path: Path) -> str:
             data = gzip.decompress(data)
     except FileNotFoundError:
         raise StructureError(f"{path}: no such file") from None
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:  # ValueError: a NUL in the name
         raise StructureError(f"{path}: cannot be read: {error}") from error
     return data.decode("utf-8", "replace")
 
@@ -199,10 +199,20 @@ def _letter(residue_name: str) -> str | None:
 
 
 def _protein_residues(chain: Any, numbered: bool) -> list[_Residue]:
-    """The residues of a Bio.PDB chain that are amino acids."""
+    """The residues of a Bio.PDB chain that are amino acids, without ligands that are.
+
+    Only what belongs to the chain has a place in mmCIF's numbering. Without that, a HETATM record with the name of a
+    standard residue is a ligand: in the chain it would be an ATOM.
+    """
+    from Bio.Data.PDBData import protein_letters_3to1
+
     residues = []
     for residue in chain:
+        if residue.is_disordered() == 2:  # several residues at one place: Bio.PDB selects the last one
+            residue = max(residue.disordered_get_list(), key=_occupancy)
         hetero, number, insertion_code = residue.id
+        if hetero.strip() and not numbered and residue.get_resname() in protein_letters_3to1:
+            continue
         letter = _letter(residue.get_resname())
         if letter is None and "CA" in residue and (numbered or not hetero.strip()):
             letter = "X"
@@ -211,6 +221,10 @@ def _protein_residues(chain: Any, numbered: bool) -> list[_Residue]:
             coordinate = residue[atom].coord if atom in residue else np.full(3, np.nan)
             residues.append(_Residue(letter, number, insertion_code, coordinate))
     return residues
+
+
+def _occupancy(residue: Any) -> float:
+    return max((atom.get_occupancy() or 0.0 for atom in residue), default=0.0)
 
 
 def _places_in(sequence: str, residues: list[_Residue], numbered: bool) -> Int[np.ndarray, "n"] | None:
@@ -238,6 +252,8 @@ def _aligned_places(first: str, second: str) -> tuple[Int[np.ndarray, "n"], Int[
     """Places of the residues that a global alignment with free end gaps puts together."""
     from Bio.Align import PairwiseAligner
 
+    if not first or not second:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     aligner = PairwiseAligner(mode="global", match_score=2.0, mismatch_score=-1.0)
     aligner.open_gap_score = -4.0
     aligner.extend_gap_score = -0.2

@@ -11,6 +11,7 @@ from evoformer.contacts.dca import mean_field_dca
 from evoformer.contacts.precision import contact_precision
 from evoformer.errors import InputError
 from evoformer.features.identity import pairwise_identity
+from evoformer.files import writable_folder
 from evoformer.simulate.families import Split, ToyFamily, a3m_text, make_families
 
 CHECKSUMS = "SHA256SUMS"
@@ -40,13 +41,16 @@ def write_toy_families(folder: Path, *, seed: int = 0, splits: Mapping[str, Spli
         `summary` of what was made.
 
     Raises:
-        ToyDataError: `folder` is a file, or holds something without SHA256SUMS.
+        ToyDataError: `folder` is a file, or holds something without SHA256SUMS; or the seed is negative.
+        OutputError: the folder that `folder` is to stand in cannot be made or written to.
     """
+    if seed < 0:
+        raise ToyDataError(f"the seed is {seed}, it must be at least 0")
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / CHECKSUMS).is_file()):
         raise ToyDataError(f"{folder} exists and is no folder of toy families ({CHECKSUMS} is missing)")
+    writable_folder(folder.parent)
     families = make_families(splits or TOY_SPLITS, seed)
     letters_rng = np.random.default_rng([seed, 1])  # the letters of insertions, apart from what they are inserted in
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
         fresh = Path(temporary) / "new"
         for split, members in families.items():
@@ -73,8 +77,10 @@ def verify_toy_families(folder: Path) -> str:
     if not (folder / CHECKSUMS).is_file():
         raise ToyDataError(f"{folder / CHECKSUMS} does not exist")
     expected = {}
-    for line in (folder / CHECKSUMS).read_text(encoding="ascii").splitlines():
-        checksum, name = line.split("  ", 1)
+    for number, line in enumerate((folder / CHECKSUMS).read_text("utf-8", "replace").splitlines(), start=1):
+        checksum, separator, name = line.partition("  ")
+        if not separator:
+            raise ToyDataError(f"{folder / CHECKSUMS}, line {number}: {line!r} is no checksum, two blanks and a name")
         expected[name] = checksum
     found = _checksums(folder)
     wrong = [f"{name} is missing" for name in expected if name not in found]

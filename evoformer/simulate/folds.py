@@ -6,6 +6,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float, Float32
 
+from evoformer.constants import CONTACT_DISTANCE, MIN_SEPARATION
+
 HELIX_RISE, HELIX_TURN, HELIX_RADIUS, HELIX_CB_RADIUS = 1.5, np.deg2rad(100), 2.3, 3.3  # Angstrom, radians, a residue
 STRAND_RISE, STRAND_PLEAT, STRAND_CB_PLEAT = 3.3, 0.9, 2.3  # Angstrom
 HELIX_SPACING, STRAND_SPACING, LAYER_SPACING = 9.5, 4.8, 10.0  # Angstrom between axes
@@ -52,8 +54,8 @@ def contact_overlap(
     distances: Float[np.ndarray, "N_res N_res"],
     others: Float[np.ndarray, "N_other N_other"],
     *,
-    min_separation: int = 6,
-    cutoff: float = 8.0,
+    min_separation: int = MIN_SEPARATION,
+    cutoff: float = CONTACT_DISTANCE,
 ) -> float:
     """How alike two folds are: the contacts that both have over those that either has, between 0 and 1.
 

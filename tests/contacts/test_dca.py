@@ -1,4 +1,4 @@
-"""Mean-field DCA: the plain formulas, published figures on a real family, and the smallest alignments."""
+"""Mean-field DCA: the plain formulas, how deep and shallow alignments are inverted, and the smallest alignments."""
 
 import math
 

@@ -37,6 +37,11 @@ def test_unresolved_residues_count_neither_as_pairs_nor_in_l() -> None:
     assert precision.chance == 1 / 6
 
 
+def test_at_least_one_pair_is_taken() -> None:
+    scores, distances = matrix(0, {(0, 9): 9}), matrix(20, {(0, 9): 4})
+    assert contact_precision(scores, distances, divisors=[L + 1]).top == {L + 1: 1.0}
+
+
 def test_equal_scores_go_in_the_order_of_the_pairs() -> None:
     distances = matrix(20, {(0, 6): 4, (0, 8): 4})
     assert contact_precision(np.zeros((L, L)), distances, divisors=[10, 5, 3]).top == {10: 1.0, 5: 1 / 2, 3: 2 / 3}

@@ -95,6 +95,8 @@ def test_the_first_of_equal_rows_stays_in_place_with_its_deletions():
         ({"msa": [[0, 1]], "ids": ["a", "b"]}, "1 rows, but there are 2 ids"),
         ({"msa": [[0, 1]], "descriptions": []}, "1 rows, but there are 0 descriptions"),
         ({"msa": [[0, 1]], "deletions": [[0, 1, 2]]}, r"\(1, 2\), deletions have \(1, 3\)"),
+        ({"msa": [[0, 1]], "deletions": ([1], [0], [3])}, "1 rows, deletions are in rows 1 to 1"),
+        ({"msa": [[0, 1]], "deletions": ([0, 0], [1, -1], [3, 4])}, "2 columns, deletions are in columns -1 to 1"),
     ],
 )
 def test_sizes_and_letters_that_do_not_fit_are_named(arguments, message):

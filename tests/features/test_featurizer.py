@@ -228,6 +228,12 @@ def test_a_chain_shorter_than_the_crop_stays_whole(forty_rows):
     assert MSAFeaturizer(crop_size=13)(forty_rows, 0)["aatype"].shape == (12,)
 
 
+def test_labels_are_copied(forty_rows):
+    distances = torch.zeros(12, 12)
+    MSAFeaturizer()(forty_rows, 0, {"distances": distances})["distances"].fill_(1)
+    assert not distances.any()
+
+
 def test_labels_must_be_declared_and_fit(forty_rows):
     with pytest.raises(FeatureError, match="N_res is 11 in feature 'distances', but 12 in 'aatype'"):
         MSAFeaturizer()(forty_rows, 0, {"distances": torch.zeros(11, 11)})

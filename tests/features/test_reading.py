@@ -1,11 +1,13 @@
 """read_alignment: every case of `cases/`, AlphaFold's own parsers, each format's rules, and what errors say."""
 
 import bz2
+import contextlib
 import csv
 import gzip
 import io
 import lzma
 import re
+import time
 import warnings
 from pathlib import Path
 
@@ -137,6 +139,8 @@ def test_colabfold_pairs_keep_both_ids_also_with_search_statistics():
     assert alignment.metadata["copies"] == [1, 2]
     with pytest.raises(AlignmentError, match=r"chains of 2\+2 residues, but the query has 3"):
         read_alignment(text.replace("#2,1", "#2,2"))
+    with pytest.raises(AlignmentError, match=r"chains of 3\+0 residues, but the query has 3"):
+        read_alignment(text.replace("#2,1", "#3,0"))
 
 
 def numbers_of(golden):
@@ -268,6 +272,7 @@ def test_the_suffix_decides_between_a3m_and_fasta(name, tmp_path):
 def test_without_a_suffix_a_lower_case_letter_means_a3m():
     assert read_quietly(">q\nMKT\n>h\nMKaT\n").metadata["format"] == "a3m"
     assert read_quietly(">lower case header\nMKT\n>h\nM-T\n").metadata["format"] == "fasta"
+    assert read_quietly("#A3M#\n>q\nMKT\n>h\nM-T\n").metadata["format"] == "a3m"
 
 
 @pytest.mark.parametrize(
@@ -284,6 +289,64 @@ def test_clustal_of_any_program(header):
     text = f"{header}\n\nquery   MKT- 3\nhit     MK-A 3\n         *\n\nquery   AYW 6\nhit     ayw 6\n        *:.\n"
     alignment = read_quietly(text)
     assert (rows_of(alignment), deletions_of(alignment)) == (["MKTAYW", "MK-AYW"], "1:3=1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# made by hand\nCLUSTAL W\n\nq MKTA\nh M-TA\n",
+        "CLUSTAL W\nq MK\nh M-\n  *\nq TA\nh TA\n  **\n",  # the consensus line ends the block
+        "CLUSTAL W\n\nq MKTA\nh M-TA\n* **\n",  # whose blanks at the left are lost
+    ],
+)
+def test_clustal_with_comments_and_damaged_blanks(text):
+    assert rows_of(read_quietly(text)) == ["MKTA", "M-TA"]
+
+
+def test_stockholm_descriptions_are_the_de_lines():
+    text = "# STOCKHOLM 1.0\n#=GS q AC P1\n#=GS q DE a protein\n#=GS q DE of note\nq MKT\nh MKT\n//\n"
+    assert read_quietly(text).descriptions == ["q a protein of note", "h"]
+
+
+def test_stockholm_without_its_header_is_read_with_a_warning():
+    with pytest.warns(AlignmentWarning, match="missing '# STOCKHOLM 1.0' at the beginning"):
+        assert rows_of(read_alignment("#=GF ID x\nq MKT\n//\n")) == ["MKT"]
+
+
+def test_stockholm_alignments_without_a_row_do_not_count():
+    assert rows_of(read_quietly("# STOCKHOLM 1.0\n//\n# STOCKHOLM 1.0\nq MKT\n//\n")) == ["MKT"]
+
+
+def test_a_comment_may_precede_the_stockholm_header():
+    assert rows_of(read_quietly("# made by hand\n# STOCKHOLM 1.0\nq MKT\n//\n")) == ["MKT"]
+
+
+def test_comments_in_plain_rows():
+    assert rows_of(read_quietly("; made by hand\nMKT\n# really\nM-T\n")) == ["MKT", "M-T"]
+
+
+def test_lower_case_in_any_alignment_of_a_file_means_a3m():
+    assert deletions_of(read_quietly(b">a\nMKT\n>b\nM-T\n\0>c\nAY\n>d\nAkY\n\0", index=1)) == "1:1=1"
+
+
+@pytest.mark.parametrize("line", ["q{}MKT\n", "{}q MKT\n", "q MKT{}1 x\n"])
+def test_many_blanks_take_little_time(line):
+    text = "CLUSTAL W\n\n" + line.format(" " * 50_000)
+    start = time.process_time()
+    with contextlib.suppress(AlignmentError):
+        read_alignment(text)
+    assert time.process_time() - start < 1  # a quadratic search took half a minute
+
+
+@pytest.mark.parametrize("header", [b">\xc2\xa0", b">\x1c", b"#3\t1\n>\x1f\t\x1f", b"#" + b"9" * 5000 + b"\t1\n>q"])
+def test_odd_headers_are_read(header):
+    assert rows_of(read_quietly(header + b"\nMKT\n>h\nMKT\n")) == ["MKT", "MKT"]
+
+
+def test_text_with_bytes_that_were_no_utf_8_is_read():
+    text = b">q caf\xe9\nMKT\n".decode("utf-8", "surrogateescape")
+    for source in (text, text.split("\n"), io.StringIO(text)):
+        assert rows_of(read_quietly(source)) == ["MKT"]
 
 
 def test_rows_with_names_but_without_a_header_are_not_guessed_at():
@@ -336,6 +399,7 @@ def test_unusual_gaps_are_read_with_a_warning():
         (">q\nMaKT;\n", 1, 2, 5, ";"),
         ("# STOCKHOLM 1.0\nq MKT\nq2  M9T\n//\n", 2, 3, 6, "9"),
         ("CLUSTAL\n\nq MKT\n\nq A@A\n", 1, 5, 4, "@"),
+        ("# STOCKHOLM 1.0\né MKT\né2 M9T\n//\n", 2, 3, 5, "9"),
         ("MKT\nMK>\n", 2, 2, 3, ">"),
     ],
 )
@@ -350,6 +414,7 @@ def test_a_bad_character_is_named_with_its_place(text, record, line, column, cha
     ("source", "options", "message"),
     [
         ("nowhere.a3m", {}, "nowhere.a3m: no such file"),
+        ("no\0where.a3m", {}, "cannot be read: embedded null"),
         (b"", {}, "no sequences in file"),
         ("# only a comment\n", {}, "no sequences in file"),
         ("CLUSTAL W\n\n", {}, "no sequences in file"),

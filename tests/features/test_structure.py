@@ -171,6 +171,24 @@ def test_residues_numbered_anyhow_are_aligned_to_the_full_sequence(tmp_path):
     assert structure.mask.tolist() == [True, True, True, False, True, True]
 
 
+def test_a_free_amino_acid_is_no_residue(tmp_path):
+    ligand = "HETATM   90  CA  SER A 301      70.000   0.000   0.000  1.00 10.00           C\n"
+    residues = [residue for residue in RESIDUES if residue[0] == "A" and residue[1] not in ("SER", "HOH")]
+    text = pdb_text(residues=residues)
+    structure = read_structure(written(tmp_path, text.replace("END\n", ligand + "END\n")))
+    assert structure.sequence == "MGAKWS"
+    assert structure.mask.tolist() == [True, True, True, False, True, False]  # the ligand does not stand for S
+    without = read_structure(written(tmp_path, ligand + pdb_text(seqres=False, residues=residues)))
+    assert without.sequence == "MGAW"
+
+
+@pytest.mark.parametrize(("occupancy", "letter"), [("0.70", "A"), ("0.30", "S")])
+def test_of_two_residues_at_one_place_the_fuller_one_counts(tmp_path, occupancy, letter):
+    line = "ATOM  {:>5}  CA {}{} A   1    {:8.3f}   0.000   0.000  {} 10.00           C\n"
+    text = line.format(1, "A", "ALA", 1.0, occupancy) + line.format(2, "B", "SER", 2.0, "0.50")
+    assert read_structure(written(tmp_path, text)).sequence == letter
+
+
 def test_aligning_gives_distances_in_the_residues_of_the_query(path):
     structure = read_structure(path)
     distances, mask = structure.align("GAKWSYY")  # M is not in the query, Y and Y are not in the structure
@@ -193,6 +211,30 @@ def test_the_structures_own_sequence_aligns_to_itself(path):
     distances, mask = structure.align(structure.sequence)
     np.testing.assert_array_equal(distances, structure.distances)
     np.testing.assert_array_equal(mask, structure.mask)
+
+
+def test_an_unknown_residue_is_x_and_agrees_with_any_letter(tmp_path):
+    residues = [("A", name, i, i, {"CA": (i, 0, 0)}) for i, name in enumerate(["ALA", "ZZZ", "GLY"], start=1)]
+    structure = read_structure(written(tmp_path, pdb_text(seqres=False, residues=residues)))
+    assert structure.sequence == "AXG"
+    assert structure.align("ACG")[1].all()
+
+
+def test_residues_with_insertion_codes_take_places_of_their_own(tmp_path):
+    numbers = {"ALA": ["  1 "], "GLY": ["  2 "], "TRP": ["  3 ", "  3A", "  4 "]}
+    lines = ["SEQRES   1 A    6  ALA GLY TRP TRP TRP VAL"]
+    for name, places in numbers.items():
+        for place in places:
+            position = f"{len(lines):8.3f}   0.000   0.000  1.00 10.00           C"
+            lines.append(f"ATOM  {len(lines):>5}  CA  {name} A {place}   {position}")
+    structure = read_structure(written(tmp_path, "\n".join(lines) + "\n"))
+    assert structure.sequence == "AGWWWV"
+    np.testing.assert_array_equal(structure.coordinates[:, 0], [1, 2, 3, 4, 5, np.nan])
+
+
+def test_a_full_sequence_that_the_residues_do_not_fit_is_left_out(tmp_path):
+    text = mmcif_text("scheme").replace("P 6 SER\n", "")
+    assert read_structure(written(tmp_path, text, "short.cif")).sequence == "MGAWS"
 
 
 def test_residues_that_the_query_lacks_are_skipped(tmp_path):
@@ -221,6 +263,12 @@ def test_a_query_of_another_protein_is_refused_with_both_lengths(path, query):
 def test_other_files_are_refused_by_name(tmp_path, text, message):
     with pytest.raises(StructureError, match=f"made_up.pdb: {message}"):
         read_structure(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("query", ["", "---"])
+def test_a_query_without_a_residue_is_refused(path, query):
+    with pytest.raises(StructureError, match=f"query has {len(query)} residues"):
+        read_structure(path).align(query)
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evoformer.files import OutputError
 from evoformer.simulate.dataset import (
     CHECKSUMS,
     ToyDataError,
@@ -75,6 +76,20 @@ def test_missing_and_additional_files_are_noticed(folder: Path) -> None:
 def test_a_folder_without_checksums_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ToyDataError, match="SHA256SUMS does not exist"):
         verify_toy_families(tmp_path)
+
+
+def test_checksums_that_are_none_are_named(folder: Path) -> None:
+    (folder / CHECKSUMS).write_text("abc *train/0000.a3m\n", encoding="ascii")
+    with pytest.raises(ToyDataError, match="line 1: 'abc "):
+        verify_toy_families(folder)
+
+
+def test_a_folder_that_cannot_be_made_and_a_negative_seed_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="cannot write to output folder"):
+        write_toy_families(tmp_path / "file" / "toy", splits=SPLITS)
+    with pytest.raises(ToyDataError, match="seed is -1"):
+        write_toy_families(tmp_path / "toy", seed=-1, splits=SPLITS)
 
 
 def test_families_are_replaced_and_other_files_are_not(folder: Path, tmp_path: Path) -> None:
