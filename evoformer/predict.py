@@ -82,12 +82,13 @@ def predict_files(
     structure: Sequence[str] | None = None,
     max_seqs: int = 128,
     seed: int = 0,
+    dca: bool = False,
 ) -> None:
     """Predict the contacts of alignment files, and write `NAME.tsv`, `NAME.npz` and `NAME.png` for each.
 
     The table lists the pairs of residues six or more apart along the chain, the likeliest first, residues counted from
-    1. The archive holds the fields of `Prediction`. The picture shows the contacts beside mean-field DCA's on the whole
-    alignment, with the structure's below the diagonal where one is given; its precision is then printed too.
+    1. The archive holds the fields of `Prediction`. The picture shows the contacts, with the structure's below the
+    diagonal where one is given; the precision is then printed too.
 
     Args:
         alignments: files of any format that `read_alignment` reads.
@@ -96,6 +97,7 @@ def predict_files(
         structure: `FILE` or `FILE:CHAIN` for each alignment, in their order.
         max_seqs: rows of an alignment that the model reads.
         seed: decides which rows.
+        dca: whether mean-field DCA of the whole alignment is shown beside the model; its time grows with N_res cubed.
 
     Raises:
         InputError: something cannot be read, written, or does not fit.
@@ -116,14 +118,16 @@ def predict_files(
         alignment = read_alignment(path)
         distances = None if structure is None else _structure(structure[k]).align(alignment.query)[0]
         prediction = predict(model, alignment, max_seqs=max_seqs, seed=seed)
-        dca = mean_field_dca(alignment.msa)
         _write(prediction, folder / name)
-        panels = [Panel(f"{name}: trunk", prediction.contacts, distances), Panel("mean-field DCA", dca, distances)]
+        maps = {"trunk": prediction.contacts}
+        if dca:
+            maps["mean-field DCA"] = mean_field_dca(alignment.msa)
+        panels = [Panel(f"{name}: {method}", scores, distances) for method, scores in maps.items()]
         plot_contacts(panels, folder / f"{name}.png")
         print(f"{name}: {alignment.N_seq} rows, {alignment.N_res} residues -> {folder / name}.tsv, .npz, .png")
         if distances is not None:
-            print(f"  precision of the trunk:          {_precision(prediction.contacts, distances)}")
-            print(f"  precision of mean-field DCA:     {_precision(dca, distances)}")
+            for method, scores in maps.items():
+                print(f"  precision of {method}: {_precision(scores, distances)}")
 
 
 def _precision(scores: np.ndarray, distances: np.ndarray) -> str:

@@ -23,6 +23,7 @@ def main() -> None:
     )
     parser.add_argument("--max-seqs", type=int, default=128, metavar="N", help="rows to use (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="decides which rows are used (default: %(default)s)")
+    parser.add_argument("--dca", action="store_true", help="show mean-field DCA of the whole alignment beside it")
     arguments = parser.parse_args()
     predict_files(**vars(arguments))
 

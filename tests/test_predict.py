@@ -85,8 +85,11 @@ def test_an_alignment_becomes_a_table_an_archive_and_a_picture(alignment, checkp
 
 
 def test_a_structure_is_compared_with(alignment, checkpoint, structure, tmp_path, capsys):
-    predict_files([alignment], checkpoint, tmp_path / "out", structure=[f"{structure}:B"])
-    assert "of random pairs 0.000" in capsys.readouterr().out  # a helix has no contact six residues apart
+    predict_files([alignment], checkpoint, tmp_path / "out", structure=[f"{structure}:B"], dca=True)
+    printed = capsys.readouterr().out
+    for method in ("trunk", "mean-field DCA"):
+        # A helix has no contact six residues apart.
+        assert f"precision of {method}: P@L 0.000, P@L/2 0.000, P@L/5 0.000; of random pairs 0.000" in printed
 
 
 def test_the_seed_decides_which_rows_are_read(checkpoint):
