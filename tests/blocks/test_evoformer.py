@@ -86,36 +86,6 @@ def test_the_stack_is_algorithm_6_and_s_comes_from_the_first_row(opm_first: bool
         assert_close(ours, expected)
 
 
-@pytest.mark.parametrize("batch", [(2,), (2, 4)])
-def test_batch_elements_are_independent(batch: tuple[int, ...]) -> None:
-    stack = redrawn(EvoformerStack(c_m, c_z, 2, c_s, **SMALL), std=0.3)
-    inputs = (*draw(*batch), *draw_masks(*batch))
-    last = tuple(n - 1 for n in batch)
-    for ours, alone in zip(stack(*inputs), stack(*(x[last] for x in inputs)), strict=True):
-        assert_close(ours[last], alone)
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-def test_padding_changes_no_real_output(options: dict) -> None:
-    stack = redrawn(EvoformerStack(c_m, c_z, 2, c_s, **{**SMALL, **options}), std=0.3)
-    (m, z), (rows, residues) = draw(), (2, 4)
-    is_row, is_residue = torch.arange(N_seq) < rows, torch.arange(N_res) < residues
-    padded = stack(m, z, torch.outer(is_row, is_residue), torch.outer(is_residue, is_residue))
-    alone = stack(m[:rows, :residues], z[:residues, :residues])
-    assert_close(padded[0][:rows, :residues], alone[0])
-    assert_close(padded[1][:residues, :residues], alone[1])
-    assert_close(padded[2][:residues], alone[2])
-
-
-def test_one_sequence_of_one_residue() -> None:
-    block = redrawn(EvoformerBlock(c_m, c_z, **SMALL))
-    m, z = block(*(x[:1, :1] for x in draw()))
-    assert m.shape == (1, 1, c_m)
-    assert z.shape == (1, 1, c_z)
-    assert m.isfinite().all()
-    assert z.isfinite().all()
-
-
 def test_a_fresh_block_returns_m_and_z_as_they_are() -> None:
     block, (m, z) = EvoformerBlock(c_m, c_z, **SMALL).double(), draw()
     for mode in (True, False):
