@@ -43,6 +43,19 @@ def test_a_block_is_the_lines_of_algorithm_6(options: dict) -> None:
         assert_close(ours, expected)
 
 
+@pytest.mark.parametrize("options", OPTIONS)
+def test_gradients_are_those_of_the_lines_of_algorithm_6(options: dict) -> None:
+    block = redrawn(EvoformerBlock(c_m, c_z, **{**SMALL, **options}), std=0.3)
+    inputs, masks = [x.requires_grad_() for x in draw()], draw_masks()
+    ours, expected = block(*inputs, *masks), evoformer_block(block, *inputs, *masks)
+    directions, leaves = [torch.randn_like(x) for x in ours], (*inputs, *block.parameters())
+    for gradient, slow in zip(
+        torch.autograd.grad(ours, leaves, directions), torch.autograd.grad(expected, leaves, directions), strict=True
+    ):
+        assert gradient.isfinite().all()
+        assert_close(gradient, slow)
+
+
 def test_options_reach_the_layers() -> None:
     plain, other = EvoformerBlock(c_m, c_z), EvoformerBlock(c_m, c_z, **SMALL, opm_first=True, opm_centered=True)
     assert (plain.opm_first, plain.outer_product_mean.centered) == (False, False)

@@ -272,14 +272,24 @@ def test_a_masked_mean_of_low_precision_sums_in_float32(dtype: torch.dtype) -> N
     assert_close(mean, torch.full((1, 2), 1.5, dtype=dtype))
 
 
-@pytest.mark.parametrize("is_global", [False, True])
-def test_gradients_are_those_of_finite_differences_with_a_wholly_masked_row(is_global: bool) -> None:
-    mha = redrawn(MultiHeadAttention(3, 2, 2, -2, gated=True, is_global=is_global))
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_are_those_of_finite_differences_and_of_the_loop_with_a_wholly_masked_row(
+    form: dict[str, bool],
+) -> None:
+    mha = redrawn(MultiHeadAttention(3, 2, 2, -2, **form))
     names, weights = zip(*mha.named_parameters(), strict=True)
     mask = torch.tensor([[1, 0, 1], [0, 0, 0]])
 
     def update(x: Tensor, bias: Tensor, *weights: Tensor) -> Tensor:
         return functional_call(mha, dict(zip(names, weights, strict=True)), (x, bias, mask))
 
-    x, bias = draw(2, 3, 3).requires_grad_(), draw(2, 1 if is_global else 3, 3).requires_grad_()
-    assert torch.autograd.gradcheck(update, (x, bias, *weights))
+    x, bias = draw(2, 3, 3).requires_grad_(), draw(2, 1 if form["is_global"] else 3, 3).requires_grad_()
+    leaves = (x, bias, *weights)
+    assert torch.autograd.gradcheck(update, leaves)
+    ours, expected = mha(x, bias, mask), attention_along(mha, x, bias, mask)
+    direction = torch.randn_like(ours)
+    for gradient, slow in zip(
+        torch.autograd.grad(ours, leaves, direction), torch.autograd.grad(expected, leaves, direction), strict=True
+    ):
+        assert gradient.isfinite().all()
+        assert_close(gradient, slow)

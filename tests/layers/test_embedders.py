@@ -74,6 +74,23 @@ def test_a_low_precision_embedder_tells_residue_2000_from_2001() -> None:
     assert not torch.equal(far[0, 0], far[0, 1])
 
 
+def test_gradients_are_those_of_finite_differences() -> None:
+    msa_feat, target_feat = draw(2, 3, 4).requires_grad_(), draw(3, 5).requires_grad_()
+    embedder = redrawn(InputEmbedder(2, 3, tf_dim=5, msa_dim=4, relpos_k=k))
+    small, (aatype, residue_index, msa, gap, profile) = redrawn(ProfileEmbedder(2, 3, relpos_k=k)), letters()
+    inputs = gap.requires_grad_(), profile.requires_grad_()
+
+    def embed(target_feat: Tensor, msa_feat: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+        return embedder(target_feat, RESIDUE_INDEX[:3], msa_feat)
+
+    def embed_profile(gap: Tensor, profile: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+        return small(aatype, residue_index, msa, gap, profile)
+
+    # gradcheck moves the parameters in place, so both see them.
+    assert torch.autograd.gradcheck(embed, (target_feat, msa_feat, *embedder.parameters()), fast_mode=True)
+    assert torch.autograd.gradcheck(embed_profile, (*inputs, *small.parameters()), fast_mode=True)
+
+
 def test_the_features_an_embedder_reads_are_its_arguments_in_order() -> None:
     for embedder in (InputEmbedder, ProfileEmbedder):
         arguments = list(inspect.signature(embedder.forward).parameters)[1:]

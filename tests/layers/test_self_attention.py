@@ -97,6 +97,14 @@ def test_a_classifier_learns_to_tell_two_kinds_of_sequences() -> None:
     assert (classifier(x).argmax(-1) == kind).float().mean() > 0.9
 
 
+def test_gradients_are_those_of_finite_differences_with_a_sequence_without_tokens() -> None:
+    classifier = redrawn(SelfAttentionClassifier(4, 2, 3, num_classes))
+    x = torch.randn(3, 3, 4, dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[1, 0, 1], [0, 0, 0], [1, 1, 1]])
+    # gradcheck moves the parameters in place, so the classifier sees them.
+    assert torch.autograd.gradcheck(lambda x, *_: classifier(x, mask), (x, *classifier.parameters()))
+
+
 def test_heads_divide_the_channels() -> None:
     with pytest.raises(ValueError, match="input_dim 12 is not a multiple of num_heads 5"):
         MultiHeadSelfAttention(12, 5)
