@@ -63,15 +63,24 @@ def test_relative_positions_are_cut_off_at_k() -> None:
     assert relative_position(torch.tensor([0, 2, 100]), k=2).tolist() == [[2, 0, 0], [4, 2, 0], [4, 4, 2]]
 
 
-def test_a_low_precision_embedder_tells_residue_2000_from_2001() -> None:
-    """In bfloat16 numbers above 256 are rounded; the index must not pass through it."""
-    embedder = redrawn(InputEmbedder(c_m, c_z, tf_dim=7, msa_dim=8)).bfloat16()
-    feats = torch.zeros(N_res, 7).bfloat16(), torch.zeros(1, N_res, 8).bfloat16()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        far = embedder(feats[0], torch.arange(2000, 2000 + N_res), feats[1])[1]
-        near = embedder(feats[0], torch.arange(N_res), feats[1])[1]
-    assert torch.equal(far, near)
-    assert not torch.equal(far[0, 0], far[0, 1])
+@pytest.mark.parametrize(
+    ("dtype", "autocast"), [(torch.bfloat16, False), (torch.float16, False), (torch.bfloat16, True)]
+)
+def test_a_low_precision_embedder_tells_residue_2000_from_2001(dtype: torch.dtype, autocast: bool) -> None:
+    """In bfloat16 numbers above 256 are rounded, in float16 above 2048; the index must not pass through either."""
+    embedder = redrawn(InputEmbedder(c_m, c_z, tf_dim=7, msa_dim=8)).to(dtype)
+    small, (aatype, _, msa, gap, profile) = redrawn(ProfileEmbedder(c_m, c_z)).to(dtype), letters()
+    target_feat, msa_feat = torch.zeros(N_res, 7, dtype=dtype), torch.zeros(1, N_res, 8, dtype=dtype)
+    aatype, profile = 0 * aatype, 0 * profile  # so that only the positions differ
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        for embed in (
+            lambda index: embedder(target_feat, index, msa_feat)[1],
+            lambda index: small(aatype, index, msa, gap.to(dtype), profile.to(dtype))[1],
+        ):
+            far, near = embed(torch.arange(2047, 2047 + N_res)), embed(torch.arange(N_res))
+            assert torch.equal(far, near)
+            assert not torch.equal(far[0, 0], far[0, 1])
+            assert torch.equal(embed(torch.arange(2000, 2000 + N_res)), near)
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
