@@ -21,6 +21,8 @@ from evoformer.layers.transition import MSATransition, PairTransition
 from evoformer.layers.triangle_attention import TriangleAttention
 from evoformer.layers.triangle_multiplication import TriangleMultiplication
 from evoformer.trunk import Trunk
+from evoformer.weights.load import export_weights, load_weights
+from evoformer.weights.report import LoadReport
 
 __all__ = [
     "Alignment",
@@ -33,6 +35,7 @@ __all__ = [
     "ExtraMSABlock",
     "ExtraMSAStack",
     "InputEmbedder",
+    "LoadReport",
     "MSAColumnAttention",
     "MSAColumnGlobalAttention",
     "MSAFeaturizer",
@@ -54,6 +57,8 @@ __all__ = [
     "build_trunk",
     "collate",
     "contact_precision",
+    "export_weights",
+    "load_weights",
     "mean_field_dca",
     "read_alignment",
     "read_structure",

@@ -1,16 +1,14 @@
 """Training checkpoints: read safely, and made models again."""
 
-import pickle
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from evoformer.config import ModelConfig, model_config
 from evoformer.errors import InputError
 from evoformer.model import ContactModel
+from evoformer.weights.names import WeightsError
+from evoformer.weights.reading import read_torch
 
 
 class CheckpointError(InputError):
@@ -47,10 +45,9 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if not Path(path).is_file():
         raise CheckpointError(f"no checkpoint at {path}; training writes last.ckpt and best.ckpt to its output folder")
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, KeyError, zipfile.BadZipFile) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(f"{path} cannot be read as a checkpoint: {reason}") from error
+        checkpoint = read_torch(path)
+    except WeightsError as error:
+        raise CheckpointError(f"{path} cannot be read as a checkpoint: {error}") from error
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
         raise CheckpointError(f"{path} is no training checkpoint: it has no 'state_dict'")
     return checkpoint

@@ -7,7 +7,7 @@ import evoformer
 
 
 def test_importing_the_library_loads_nothing_heavy_and_draws_no_random_number() -> None:
-    heavy = ["pytorch_lightning", "lightning", "Bio", "matplotlib", "tensorboard", "jsonargparse"]
+    heavy = ["pytorch_lightning", "lightning", "Bio", "matplotlib", "tensorboard", "jsonargparse", "safetensors"]
     program = f"""
 import sys, torch
 before = torch.random.get_rng_state()

@@ -1,0 +1,1 @@
+"""Published weights: other libraries' names to ours and back, and files to modules."""
