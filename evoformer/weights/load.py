@@ -63,7 +63,9 @@ def load_weights(
         else:
             loaded[own_name] = target, item
     used = {item.source for _, item in loaded.values()}
-    unused = [name for name in arrays if name not in used]
+    beside = {item.source for name, item in found.items() if name.startswith(place.prefix)}
+    # A name that is misspelt stands beside those that are used: such names come first.
+    unused = sorted((name for name in arrays if name not in used), key=lambda name: name not in beside)
     if strict and (missing or mismatched):
         raise WeightsError(_misfit(type(module).__name__, words, missing, mismatched, unused))
 

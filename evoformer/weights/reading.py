@@ -47,12 +47,12 @@ def _read_file(path: Path) -> Mapping[str, Any]:
     with path.open("rb") as file:
         start = file.read(9)
     try:
-        if start.startswith(b"PK"):
+        if start[8:] == b"{":  # after the length of the header, which may look like anything
+            content = _read_safetensors(path)
+        elif start.startswith(b"PK"):
             content = _read_zip(path)
         elif start.startswith(b"\x80"):
             content = read_torch(path)
-        elif len(start) == 9 and start[8:] == b"{":
-            content = _read_safetensors(path)
         elif len(start) < 9:
             raise WeightsError(f"incomplete: it has {len(start)} bytes")
         else:
@@ -100,11 +100,15 @@ def read_torch(path: str | Path) -> Any:
         WeightsError: it is incomplete, asks to run code, or is no file of PyTorch's.
     """
     try:
+        if Path(path).suffix == ".safetensors":  # torch.load goes by the name; of an open file it sees none
+            with Path(path).open("rb") as file:
+                return torch.load(file, map_location="cpu", weights_only=True)
         return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
         if code := re.search(r"GLOBAL (\S+)", str(error)):
             raise WeightsError(f"refused: its pickle asks for {code[1]}, and only tensors are read") from error
-        raise WeightsError(f"incomplete or damaged: {_first_line(error)}") from error
+        reason = str(error).rpartition("error: ")[2].strip().partition("\n")[0]
+        raise WeightsError(f"refused: its pickle holds other things than tensors ({reason})") from error
     except (RuntimeError, EOFError, OSError, LookupError, ValueError, TypeError, struct.error) as error:
         raise WeightsError(f"incomplete or damaged: {_first_line(error)}") from error
 
