@@ -22,6 +22,7 @@ from evoformer.layers.triangle_attention import TriangleAttention
 from evoformer.layers.triangle_multiplication import TriangleMultiplication
 from evoformer.trunk import Trunk
 from evoformer.weights.load import export_weights, load_weights
+from evoformer.weights.names import WeightsError
 from evoformer.weights.report import LoadReport
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "TriangleMultiplication",
     "Trunk",
     "TrunkConfig",
+    "WeightsError",
     "build_trunk",
     "collate",
     "contact_precision",

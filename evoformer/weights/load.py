@@ -53,13 +53,14 @@ def load_weights(
     heads = _heads(module)
 
     loaded: dict[str, tuple[Tensor, Found]] = {}
-    missing, mismatched = [], []
+    missing, mismatched, misfits = [], [], set()
     for name, (own_name, target) in targets.items():
         item = found.get(place.prefix + name)
         if item is None:
             missing.append(own_name)
         elif difference := _difference(target, item, heads.get(name.removesuffix(".linear_q.weight"))):
             mismatched.append(f"{own_name} ({item.source}) {difference}")
+            misfits.add(item.source)
         else:
             loaded[own_name] = target, item
     used = {item.source for _, item in loaded.values()}
@@ -67,7 +68,8 @@ def load_weights(
     # A name that is misspelt stands beside those that are used: such names come first.
     unused = sorted((name for name in arrays if name not in used), key=lambda name: name not in beside)
     if strict and (missing or mismatched):
-        raise WeightsError(_misfit(type(module).__name__, words, missing, mismatched, unused))
+        unknown = [name for name in unused if name not in misfits]
+        raise WeightsError(_misfit(type(module).__name__, words, missing, mismatched, unknown))
 
     all_zero = []
     with torch.no_grad():

@@ -44,9 +44,9 @@ def _read_file(path: Path) -> Mapping[str, Any]:
     """What a file holds."""
     if not path.is_file():
         raise WeightsError(f"no file of weights at {path}")
-    with path.open("rb") as file:
-        start = file.read(9)
     try:
+        with path.open("rb") as file:
+            start = file.read(9)
         if start[8:] == b"{":  # after the length of the header, which may look like anything
             content = _read_safetensors(path)
         elif start.startswith(b"PK"):
@@ -59,6 +59,8 @@ def _read_file(path: Path) -> Mapping[str, Any]:
             raise WeightsError(f"neither .npz nor PyTorch nor safetensors; it begins with {start!r}")
     except WeightsError as error:
         raise WeightsError(f"{path} cannot be read as weights: {error}") from error
+    except OSError as error:
+        raise WeightsError(f"{path} cannot be read: {error.strerror}") from error
     if not isinstance(content, Mapping):
         raise WeightsError(f"{path} holds no names: it is a {type(content).__name__}")
     return content

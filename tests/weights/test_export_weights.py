@@ -172,7 +172,7 @@ def test_a_block_without_triangle_attention_goes_round(tmp_path):
         assert_same_weights(back, module)
 
 
-def test_an_unknown_layout_is_named(tmp_path):
+def test_an_unknown_layout_is_named(tmp_path, without_shape_checks):
     with pytest.raises(
         WeightsError, match="layout is 'jax', expected one of alphafold, alphafold_fused, openfold, decoded"
     ):
