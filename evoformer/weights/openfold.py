@@ -12,13 +12,14 @@ from evoformer.weights.names import Array, Found, WeightsError, add
 # Before a name: of wrappers (DDP, Lightning, torch.compile), and of the trunk in our own model.
 PREFIXES = ("module.", "model.", "_orig_mod.", "trunk.")
 
-# Theirs to ours, between dots; the first that fits. The last two are the heads of our own model.
+# Theirs to ours, anywhere in a name, in this order.
 LEVELS = (
     (".msa_att_col._msa_att.", ".msa_att_col."),
     (".core.msa_transition.", ".msa_transition."),
     (".core.outer_product_mean.", ".outer_product_mean."),
     (".core.", ".pair_stack."),
 )
+# Theirs to ours, at the beginning of a name. The last two are the heads of our own model.
 BEGINNINGS = (
     ("_msa_att.", ""),  # a column attention by itself
     ("masked_msa.linear.", "aux_heads.masked_msa.linear."),
