@@ -1,5 +1,6 @@
 """Training checkpoints: read safely, and made models again."""
 
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,15 @@ def load_model(path: str | Path) -> ContactModel:
     Raises:
         CheckpointError: there is no such file, it cannot be read safely, or it holds another model.
     """
-    checkpoint = read_checkpoint(path)
+    return model_of(read_checkpoint(path), path)
+
+
+def model_of(checkpoint: Mapping[str, Any], path: str | Path) -> ContactModel:
+    """The model in what `read_checkpoint` returns; the path is for the error.
+
+    Raises:
+        CheckpointError: the checkpoint holds another kind of model, or its weights do not fit.
+    """
     model = ContactModel(checkpoint_config(checkpoint, path))
     state = {
         name.removeprefix("model."): tensor
@@ -32,6 +41,7 @@ def load_model(path: str | Path) -> ContactModel:
         model.load_state_dict(state)
     except RuntimeError as error:
         reason = str(error).split("\n\t")[1] if "\n\t" in str(error) else str(error)
+        reason = textwrap.shorten(reason, 200, placeholder=" ...")
         raise CheckpointError(f"checkpoint {path} does not fit its own configuration: {reason}") from error
     return model.eval()
 
@@ -48,7 +58,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         checkpoint = read_torch(path)
     except WeightsError as error:
         raise CheckpointError(f"{path} cannot be read as a checkpoint: {error}") from error
-    if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
         raise CheckpointError(f"{path} is no training checkpoint: it has no 'state_dict'")
     return checkpoint
 
@@ -62,4 +72,4 @@ def checkpoint_config(checkpoint: Mapping[str, Any], path: str | Path) -> ModelC
     try:
         return model_config(checkpoint["hyper_parameters"]["model"])
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"checkpoint {path} holds another kind of model: {error}") from error
+        raise CheckpointError(f"checkpoint {path} holds another kind of model: {error!r}") from error

@@ -1,10 +1,11 @@
 """Configurations as frozen dataclasses, and the builders that read them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from evoformer.blocks.evoformer import ColumnAttention, EvoformerStack
+from evoformer.constants import CONTACT_DISTANCE
 from evoformer.layers.embedders import InputEmbedder, ProfileEmbedder
 from evoformer.trunk import Trunk
 
@@ -35,6 +36,9 @@ class TrunkConfig:
         column_attention: "full" or "global".
         opm_first: whether the outer product mean comes first in a block.
         opm_centered: whether the outer product mean centres its columns.
+
+    Raises:
+        ValueError: a size or a probability is out of its range.
     """
 
     embedder: Embedder = "alphafold"
@@ -57,6 +61,15 @@ class TrunkConfig:
     opm_first: bool = False
     opm_centered: bool = False
 
+    def __post_init__(self) -> None:
+        for name, value in ((each.name, getattr(self, each.name)) for each in fields(self) if each.type is int):
+            least = 0 if name in ("N_block", "N_head_tri", "relpos_k") else 1
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} is {value}, expected a whole number of at least {least}")
+        for name, value in (("p_msa", self.p_msa), ("p_pair", self.p_pair)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} is {value}, expected 0 to 1")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
@@ -65,10 +78,19 @@ class ModelConfig:
     Attributes:
         trunk: the trunk.
         distance_edges: Angstrom, ascending: the borders between the distance bins; the defaults are AlphaFold's 63.
+
+    Raises:
+        ValueError: the edges do not ascend, or none lies at 8 Angstrom or below.
     """
 
     trunk: TrunkConfig = field(default_factory=TrunkConfig)
     distance_edges: list[float] = field(default_factory=lambda: [2.3125 + 0.3125 * k for k in range(63)])
+
+    def __post_init__(self) -> None:
+        edges = [float(edge) for edge in self.distance_edges]  # plain numbers, which a checkpoint can hold
+        if not edges or edges[0] > CONTACT_DISTANCE or sorted(set(edges)) != edges:
+            raise ValueError(f"distance_edges must ascend from {CONTACT_DISTANCE} A or below, they are {edges}")
+        object.__setattr__(self, "distance_edges", edges)
 
 
 def build_trunk(config: TrunkConfig) -> Trunk:
@@ -110,7 +132,7 @@ def model_config(values: Mapping[str, Any]) -> ModelConfig:
     """A configuration from the plain dict that `dataclasses.asdict` makes of it.
 
     Raises:
-        KeyError, TypeError: a part is missing or unknown.
+        KeyError, TypeError, ValueError: a part is missing, unknown or out of its range.
     """
     values = dict(values)
     return ModelConfig(trunk=TrunkConfig(**values.pop("trunk")), **values)

@@ -37,23 +37,17 @@ class ContactModel(nn.Module):
 
     Args:
         config: sizes and options.
-
-    Raises:
-        ValueError: no border between two bins lies at 8 Angstrom or below.
     """
 
     distance_edges: Tensor
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        edges = config.distance_edges
-        if not any(edge <= CONTACT_DISTANCE for edge in edges) or sorted(edges) != list(edges):
-            raise ValueError(f"distance_edges must ascend from {CONTACT_DISTANCE} A or below, they are {edges}")
         self.trunk = build_trunk(config.trunk)
         self.masked_msa = MaskedMSAHead(config.trunk.c_m)
         self.layer_norm_z = nn.LayerNorm(config.trunk.c_z)
-        self.distogram = DistogramHead(config.trunk.c_z, len(edges) + 1)
-        self.register_buffer("distance_edges", torch.tensor(edges), persistent=False)
+        self.distogram = DistogramHead(config.trunk.c_z, len(config.distance_edges) + 1)
+        self.register_buffer("distance_edges", torch.tensor(config.distance_edges), persistent=False)
 
     def forward(self, features: Mapping[str, Tensor]) -> Output:
         """Run the trunk and its heads on the features of `MSAFeaturizer`."""

@@ -13,7 +13,7 @@ from evoformer.constants import MIN_SEPARATION
 from evoformer.contacts.dca import mean_field_dca
 from evoformer.contacts.plot import Panel, plot_contacts
 from evoformer.contacts.precision import contact_precision
-from evoformer.errors import InputError
+from evoformer.errors import InputError, require
 from evoformer.features.alignment import Alignment
 from evoformer.features.featurizer import MSAFeaturizer
 from evoformer.features.reading import read_alignment
@@ -112,6 +112,9 @@ def predict_files(
             )
     if max_seqs < 1:
         raise InputError(f"max_seqs is {max_seqs}, the query alone is 1")
+    if seed < 0:
+        raise InputError(f"seed is {seed}, expected 0 or more")
+    require("matplotlib")
     model = load_model(checkpoint)
     folder = writable_folder(out)
     for k, (name, path) in enumerate(zip(names, alignments, strict=True)):

@@ -1,17 +1,14 @@
 """Predict the contacts of alignments: `python scripts/predict.py ALIGNMENT... --checkpoint CKPT --out DIR`."""
 
-import argparse
-import sys
-import warnings
 from pathlib import Path
 
-from evoformer.errors import errors_in_one_line
+from evoformer.errors import ArgumentParser, errors_in_one_line
 from evoformer.predict import predict_files
 
 
 def main() -> None:
     """Read the command line and predict."""
-    parser = argparse.ArgumentParser(description="Predict the contacts of alignments with a trained trunk.")
+    parser = ArgumentParser(description="Predict the contacts of alignments with a trained trunk.")
     parser.add_argument("alignments", nargs="+", type=Path, metavar="ALIGNMENT", help="any readable alignment")
     parser.add_argument("--checkpoint", type=Path, required=True, help="what training has written, such as last.ckpt")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
@@ -29,6 +26,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    warnings.showwarning = lambda message, category, *rest: print(f"warning: {message}", file=sys.stderr)
     with errors_in_one_line():
         main()

@@ -187,3 +187,11 @@ def test_the_script_reports_an_error_in_one_line_and_fails(alignment, tmp_path):
     assert run.returncode == 1
     assert run.stderr.startswith("error: no checkpoint at")
     assert len(run.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("more", [[], ["--checkpoint", "a.ckpt", "--out", "out", "--max-seqs", "many"]])
+def test_the_script_reports_a_wrong_command_line_in_one_line(more):
+    run = subprocess.run([sys.executable, ROOT / "scripts" / "predict.py", *more], capture_output=True, text=True)
+    assert run.returncode == 1
+    assert run.stderr.startswith("error: ")
+    assert len(run.stderr.splitlines()) == 1

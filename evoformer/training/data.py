@@ -111,6 +111,7 @@ class AlignmentDataModule(LightningDataModule):
         seed: decides everything; set from `seed_everything` on the command line.
 
     Raises:
+        ValueError: a number is out of its range.
         FamilyError: a folder holds no alignment, or a family no labels that fit.
     """
 
@@ -125,6 +126,16 @@ class AlignmentDataModule(LightningDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__()
+        for name, value, least in (
+            ("batch_size", batch_size, 1),
+            ("crop_size", crop_size, 1),
+            ("depths", min(depths, default=0), 1),
+            ("num_workers", num_workers, 0),
+        ):
+            if value < least:
+                raise ValueError(f"{name} is {depths if name == 'depths' else value}, expected at least {least}")
+        if not 0 <= masked_msa_fraction <= 1:
+            raise ValueError(f"masked_msa_fraction is {masked_msa_fraction}, expected 0 to 1")
         self.path = Path(path)
         self.batch_size = batch_size
         self.crop_size = crop_size

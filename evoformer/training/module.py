@@ -1,5 +1,6 @@
 """The contact model as a LightningModule: losses, optimizer, and what is measured on the way."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from evoformer.config import ModelConfig, model_config
 from evoformer.contacts.precision import contact_precision
+from evoformer.errors import InputError
 from evoformer.evaluation import score_family, summarize
 from evoformer.features.families import Family
 from evoformer.features.identity import pairwise_identity
@@ -29,6 +31,9 @@ class ContactModule(LightningModule):
         warmup_steps: steps over which the learning rate rises.
         weight_decay: on matrices.
         masked_msa_weight: what the masked-MSA loss counts beside the distogram loss.
+
+    Raises:
+        ValueError: a number is negative, or the learning rate 0.
     """
 
     def __init__(
@@ -42,13 +47,20 @@ class ContactModule(LightningModule):
         super().__init__()
         # Lightning's `load_from_checkpoint` passes the plain dict that the checkpoint holds.
         self.config = model_config(model) if isinstance(model, Mapping) else model
-        self.learning_rate = learning_rate
-        self.warmup_steps = warmup_steps
-        self.weight_decay = weight_decay
-        self.masked_msa_weight = masked_msa_weight
+        # Plain numbers, which a checkpoint can hold; NumPy's could not be loaded safely.
+        self.learning_rate = float(learning_rate)
+        self.warmup_steps = int(warmup_steps)
+        self.weight_decay = float(weight_decay)
+        self.masked_msa_weight = float(masked_msa_weight)
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate is {learning_rate}, expected more than 0")
+        for name in ("warmup_steps", "weight_decay", "masked_msa_weight"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected 0 or more")
         self.model = ContactModel(self.config)
         self.test_scores: list[dict[str, dict[int, float]]] = []
         self.test_families: list[Family] = []
+        self.report: Report | None = None
 
     def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
         """The loss of a batch."""
@@ -74,19 +86,31 @@ class ContactModule(LightningModule):
         self.test_families.append(family)
 
     def on_test_epoch_end(self) -> None:
-        """Print the table, and write it and the picture to the output folder."""
+        """Write the table and the picture to the output folder."""
         identity = [pairwise_identity(family.alignment.msa) for family in self.test_families]
-        report = Report(summarize(self.test_scores), mean_identity=sum(identity) / len(identity))
-        report.print()
-        report.write(Path(self.trainer.default_root_dir), self.model, self.test_families[:3])
+        self.report = Report(summarize(self.test_scores), mean_identity=sum(identity) / len(identity))
+        self.report.write(Path(self.trainer.default_root_dir), self.model, self.test_families[:3])
         self.test_scores.clear()
         self.test_families.clear()
 
+    def teardown(self, stage: str) -> None:
+        """Print the table, now that the progress bar is gone from the terminal."""
+        if stage == "test" and self.report is not None:
+            folder = Path(self.trainer.default_root_dir)
+            self.report.print()
+            print(f"wrote {folder / 'precision.tsv'} and {folder / 'contacts.png'}")
+
     def configure_optimizers(self) -> Any:
-        """AdamW, with a learning rate that changes every step."""
+        """AdamW, with a learning rate that changes every step.
+
+        Raises:
+            InputError: the training has no last step.
+        """
         optimizer = adamw(self, self.learning_rate, self.weight_decay)
-        total_steps = int(self.trainer.estimated_stepping_batches)
-        scheduler = warmup_cosine(optimizer, self.warmup_steps, total_steps)
+        total_steps = self.trainer.estimated_stepping_batches
+        if math.isinf(total_steps):
+            raise InputError("the learning rate falls until the last step: set the trainer's max_epochs or max_steps")
+        scheduler = warmup_cosine(optimizer, self.warmup_steps, int(total_steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

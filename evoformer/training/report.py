@@ -27,22 +27,23 @@ class Report:
         self.mean_identity = mean_identity
 
     def print(self) -> None:
-        """Print the table."""
+        """Print the table, at most 80 columns wide."""
+        from rich import box
         from rich.console import Console
         from rich.table import Table
 
         N_family = next(iter(self.scores.values())).N_family
-        table = Table(title=f"Contacts of {N_family} held-out families")
+        table = Table(title=f"Contacts of {N_family} held-out families", box=box.SIMPLE, show_edge=False)
         table.add_column("")
         for column in COLUMNS.values():
             table.add_column(column, justify="right")
         for name, score in self.scores.items():
             table.add_row(name, *(f"{score.mean[k]:.3f} ± {score.spread[k]:.2f}" for k in COLUMNS))
         table.caption = (
-            "top L, L/2 and L/5 pairs, |i-j| >= 6, C-beta < 8 A; mean ± spread over families\n"
-            f"mean identity between rows: {self.mean_identity:.1%}"
+            "top L, L/2 and L/5 pairs, |i-j| >= 6, C-beta < 8 A\n"
+            f"mean ± spread over families; mean identity between rows {self.mean_identity:.1%}"
         )
-        Console(width=max(100, Console().width)).print(table)
+        Console(width=max(80, Console().width)).print(table)
 
     def write(self, folder: Path, model: ContactModel, families: Sequence[Family]) -> None:
         """Write `precision.tsv` and `contacts.png`: the model's contacts of some families, DCA's beside them."""
@@ -54,7 +55,6 @@ class Report:
             panels.append(Panel(f"family {family.name}: trunk", contacts, family.distances))
             panels.append(Panel("mean-field DCA", mean_field_dca(family.alignment.msa), family.distances))
         plot_contacts(panels, folder / "contacts.png")
-        print(f"wrote {folder / 'precision.tsv'} and {folder / 'contacts.png'}")
 
     def _tsv(self) -> str:
         header = "\t".join(["method", *(f"{column}\t{column}_sd" for column in COLUMNS.values()), "N_family"])
