@@ -1,6 +1,7 @@
 """Training checkpoints: read safely, and made models again."""
 
 import textwrap
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,12 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if not Path(path).is_file():
         raise CheckpointError(f"no checkpoint at {path}; training writes last.ckpt and best.ckpt to its output folder")
     try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:  # PyTorch writes checksums, and does not look at them
+                if (part := archive.testzip()) is not None:
+                    raise WeightsError(f"incomplete or damaged: the checksum of {part} is wrong")
         checkpoint = read_torch(path)
-    except WeightsError as error:
+    except (WeightsError, zipfile.BadZipFile, NotImplementedError) as error:
         raise CheckpointError(f"{path} cannot be read as a checkpoint: {error}") from error
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
         raise CheckpointError(f"{path} is no training checkpoint: it has no 'state_dict'")

@@ -1,17 +1,16 @@
 """Weights from one library's layout to another's: `python scripts/convert_weights.py SOURCE OUT --layout openfold`."""
 
-import argparse
 from pathlib import Path
 from typing import get_args
 
-from evoformer.errors import errors_in_one_line
+from evoformer.errors import ArgumentParser, errors_in_one_line
 from evoformer.weights.convert import convert_weights
 from evoformer.weights.names import Layout
 
 
 def main() -> None:
     """Read the command line and convert."""
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         description="Read the trunk's weights of AlphaFold, OpenFold, alphafold-decoded or this library (the layout is "
         "recognised), and write them in another layout."
     )

@@ -150,6 +150,16 @@ def test_a_file_that_is_no_checkpoint_is_named(content, tmp_path):
         load_model(tmp_path / "bad.ckpt")
 
 
+def test_a_checkpoint_with_damaged_weights_is_named(checkpoint):
+    content = bytearray(checkpoint.read_bytes())
+    weights = torch.load(checkpoint, weights_only=True)["state_dict"]["model.trunk.evoformer.linear.weight"]
+    place = content.index(weights.numpy().tobytes())
+    content[place] ^= 1
+    checkpoint.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"small\.ckpt cannot be read as a checkpoint: .* damaged"):
+        load_model(checkpoint)
+
+
 def test_a_pickle_with_code_in_it_is_not_run(tmp_path):
     class Trap:
         def __reduce__(self):

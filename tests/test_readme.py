@@ -10,7 +10,8 @@ import torch
 from evoformer import EvoformerBlock
 
 ROOT = Path(__file__).parents[1]
-SNIPPETS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def test_there_are_snippets():
@@ -34,3 +35,8 @@ def test_a_snippet_runs(code, tmp_path, monkeypatch):
     if "np.savez" in code:
         with np.load(tmp_path / "family.npz") as labels:
             assert labels["distances"][0, 2] == pytest.approx(7.6)
+
+
+@pytest.mark.parametrize("target", re.findall(r"\]\(((?!https?:)[^)#]+)\)", README))
+def test_what_the_readme_points_to_is_there(target):
+    assert (ROOT / target).is_file()

@@ -73,7 +73,7 @@ class ContactCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Look at the configuration files first: the parser would not say which of them is damaged."""
         words = [str(word) for word in (sys.argv[1:] if args is None else args)]
-        for option, value in zip(words, [*words[1:], ""], strict=True):
+        for option, value in zip(words, [*words[1:], ""], strict=False):
             if option in ("-c", "--config"):
                 _check_yaml(Path(value))
             elif option.startswith("--config="):
@@ -86,6 +86,8 @@ class ContactCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Set the threads; find the checkpoint, and see that it fits the configuration."""
         config = self.config.get(str(self.subcommand), self.config)
+        if not config.get("config"):
+            raise ConfigError("no configuration given: add --config configs/toy.yaml, or one of your own")
         if config.threads is not None:
             torch.set_num_threads(config.threads)
         out = writable_folder(config.out)

@@ -180,6 +180,14 @@ def test_a_damaged_configuration_is_named(config_file, content):
         fit(config_file)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"), [([], "fit,test"), (["fit"], "no configuration given"), (["fly"], "fly")]
+)
+def test_a_command_line_that_lacks_something_says_what(words, message):
+    with pytest.raises(ConfigError, match=message):
+        main(words)
+
+
 def test_held_out_families_are_read_before_the_training(config_file, data_folder, out):
     (data_folder / "test" / "test1.npz").unlink()
     with pytest.raises(FamilyError, match=r"test1\.a3m has no labels"):
