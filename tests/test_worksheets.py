@@ -27,6 +27,7 @@ from evoformer import (
     PairTransition,
     TriangleAttention,
     TriangleMultiplication,
+    load_weights,
 )
 
 N_batch, c_m, c_z, c, N_head, N_seq, N_res = 3, 4, 5, 6, 7, 8, 9
@@ -243,3 +244,23 @@ def test_stacks(m: Tensor, z: Tensor) -> None:
     for layer in extra.blocks:
         new_m, new_z = block(layer, new_m, new_z)
     assert_close(extra(m, z), new_z)
+
+
+@pytest.mark.parametrize("kind", [EvoformerBlock, ExtraMSABlock])
+def test_their_tensors_load_into_a_block_that_gives_their_results(
+    kind: type[EvoformerBlock], m: Tensor, z: Tensor
+) -> None:
+    """The worksheets keep a block's tensors under names with `core.`, where ours have `pair_stack.`."""
+    theirs = {
+        name.replace("pair_stack.", "core."): spaced(-1, 1, *tensor.shape).roll(number)  # no two tensors alike
+        for number, (name, tensor) in enumerate(kind(c_m, c_z).state_dict().items())
+    }
+    layer = kind(c_m, c_z).double().eval()
+    report = load_weights(layer, theirs)
+    layer.outer_product_mean.eps = 0.0
+    assert (report.layout, len(report.loaded), report.missing, report.unused) == ("decoded", 93, [], [])
+    expected = kind(c_m, c_z).double().eval()
+    expected.load_state_dict({name.replace("core.", "pair_stack."): tensor for name, tensor in theirs.items()})
+    expected.outer_product_mean.eps = 0.0
+    for ours, formula in zip(layer(m, z), block(expected, m, z), strict=True):
+        assert_close(ours, formula)

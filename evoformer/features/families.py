@@ -38,7 +38,7 @@ def read_families(folder: Path) -> list[Family]:
     """Read every alignment of a folder with its labels: `NAME.npz` with an array `distances` beside `NAME.a3m`.
 
     Raises:
-        FamilyError: the folder holds no alignment, an alignment has no labels, or labels of another size.
+        FamilyError: the folder holds no alignment, two of one name, one without labels, or labels of another size.
         AlignmentError: an alignment cannot be read.
     """
     files = sorted(path for path in folder.glob("*") if format_suffix(path.name) in ALIGNMENT_SUFFIXES)
@@ -46,6 +46,10 @@ def read_families(folder: Path) -> list[Family]:
         raise FamilyError(
             f"no alignment under {folder}: expected files that end in {', '.join(sorted(ALIGNMENT_SUFFIXES))}"
         )
+    by_name: dict[str, Path] = {}
+    for path in files:
+        if (other := by_name.setdefault(file_stem(path), path)) != path:
+            raise FamilyError(f"families {other} and {path} would share their labels: rename one")
     return [_read_family(path) for path in files]
 
 

@@ -109,3 +109,9 @@ def test_labels_that_are_no_archive_are_named(data_folder):
     (data_folder / "train" / "train1.npz").write_text("distances")
     with pytest.raises(FamilyError, match=r"train1\.npz cannot be read"):
         read_families(data_folder / "train")
+
+
+def test_two_alignments_of_one_name_are_refused(data_folder):
+    (data_folder / "train" / "train1.fasta").write_text(">q\nMKT\n")
+    with pytest.raises(FamilyError, match=r"train1\.a3m and .*train1\.fasta would share their labels"):
+        read_families(data_folder / "train")
