@@ -4,6 +4,8 @@ AlphaFold 2 supplement, 1.2.7. Equal letters are looked up, a tile of extra rows
 N_extra x N_res x letters is ever made.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from jaxtyping import Float32, Int, Integer, Shaped
 
@@ -40,29 +42,39 @@ def assign_to_clusters(
     Returns:
         a row number of `msa` for each extra row.
     """
-    if not len(extra_msa):
-        return np.zeros(0, np.int64)
+    assignment = np.zeros(len(extra_msa), np.int64)
+    for rows, agreement in agreement_with_centres(msa, extra_msa, msa_mask, extra_msa_mask, gap_agreement_weight):
+        assignment[rows] = agreement.argmax(axis=1)
+    return assignment
+
+
+def agreement_with_centres(
+    msa: Centres,
+    extra_msa: Extras,
+    msa_mask: Shaped[np.ndarray, "N_clust N_res"] | None,
+    extra_msa_mask: Shaped[np.ndarray, "N_extra N_res"] | None,
+    gap_agreement_weight: float,
+) -> Iterator[tuple[slice, Shaped[np.ndarray, "N_tile N_clust"]]]:
+    """Tiles of extra rows, and how many columns each shares with each centre; see `assign_to_clusters`."""
     N_clust, N_res = msa.shape
-    centres = _hide(msa, msa_mask).T
+    centres = hide(msa, msa_mask).T
     # equal[column, letter, centre] is 1 where that centre has that letter there; gap, MASK and HIDDEN rows stay 0.
     equal = np.zeros((N_res, HIDDEN + 1, N_clust), np.min_scalar_type(N_res))
     for letter in range(GAP):
         equal[:, letter] = centres == letter
     centre_gaps = (centres == GAP).astype(np.float32)
 
-    assignment = np.zeros(len(extra_msa), np.int64)
     for start in range(0, len(extra_msa), TILE):
         rows = slice(start, start + TILE)
-        tile = _hide(extra_msa[rows], None if extra_msa_mask is None else extra_msa_mask[rows])
+        tile = hide(extra_msa[rows], None if extra_msa_mask is None else extra_msa_mask[rows])
         agreement = np.zeros((len(tile), N_clust), equal.dtype)
         for letters, equal_here in zip(tile.T, equal, strict=True):
             agreement += equal_here[letters]
         if gap_agreement_weight:
             shared_gaps = (tile == GAP).astype(np.float32) @ centre_gaps
-            assignment[rows] = (agreement + gap_agreement_weight * shared_gaps).argmax(axis=1)
+            yield rows, agreement + gap_agreement_weight * shared_gaps
         else:
-            assignment[rows] = agreement.argmax(axis=1)
-    return assignment
+            yield rows, agreement
 
 
 def summarize_clusters(
@@ -101,7 +113,7 @@ def summarize_clusters(
         others = np.zeros((N_clust, N_res, HIDDEN + 1), np.float32)
         for start in range(0, len(extra_msa), TILE):
             rows = slice(start, start + TILE)
-            tile = _hide(extra_msa[rows], None if extra_msa_mask is None else extra_msa_mask[rows])
+            tile = hide(extra_msa[rows], None if extra_msa_mask is None else extra_msa_mask[rows])
             first_cell = assignment[rows, None] * N_res + np.arange(N_res)
             np.add.at(others.reshape(-1), first_cell * (HIDDEN + 1) + tile, np.float32(1))
             inserted = np.nonzero(np.where(tile == HIDDEN, 0, extra_deletions[rows]))
@@ -113,6 +125,8 @@ def summarize_clusters(
     return profile, deletion_sum / cells
 
 
-def _hide(msa: Integer[np.ndarray, "N_seq N_res"], mask: Shaped[np.ndarray, "N_seq N_res"] | None) -> np.ndarray:
+def hide(
+    msa: Integer[np.ndarray, "N_seq N_res"], mask: Shaped[np.ndarray, "N_seq N_res"] | None
+) -> Integer[np.ndarray, "N_seq N_res"]:
     """The letters, HIDDEN where the mask is 0."""
     return msa if mask is None else np.where(mask != 0, msa, np.uint8(HIDDEN))
