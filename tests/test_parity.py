@@ -216,13 +216,14 @@ N_MODULE_FILES = 72
 TESTED_ELSEWHERE = {
     "features": "features/test_featurizer.py",
     "features_multimer": "features/test_multimer.py",
+    "msa_features": "features/test_merging.py",
     "parse_a3m": "features/test_reading.py",
     "parse_sto": "features/test_reading.py",
 }
 # Stacks are tested here; the embedder, the heads and the rest of these wait for the model they belong to.
 STACKED = ["model_monomer__base", "model_monomer__dead", "model_monomer__first_cycle"]
 # What nothing here computes yet, whether or not its files are there.
-LATER = {"model_monomer", "msa_features"}
+LATER = {"model_monomer"}
 
 
 def kind_of(name: str) -> str:
