@@ -14,32 +14,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from evoformer.features import steps
 from evoformer.features.alignment import Alignment
-from evoformer.features.sampling import clean_rows
 from evoformer.features.schema import FEATURES, Feature, axis_sizes
 from evoformer.features.seeding import Seed, generator_for
-from evoformer.features.steps import (
-    Step,
-    add_model_features,
-    add_profile,
-    alignment_features,
-    cluster,
-    crop_extra,
-    crop_residues,
-    delete_blocks,
-    mask_msa,
-    sample_rows,
-)
+from evoformer.features.steps import Step
 
 
 class MSAFeaturizer:
     """An alignment and a seed to AlphaFold's features, without a batch axis.
 
-    "clean" comes first (duplicate and empty rows), then the dict `steps` in AlphaFold's order: "profile",
-    "delete_blocks" (if asked for), "sample_rows", "mask", "cluster", "crop_extra", "model_features", "crop_residues"
-    (if asked for). Change `steps` to leave one out, to put another `step(features, generator) -> features` in its
-    place, or to reorder them; each has a random stream of its own, which goes by its name. Clusters are made of whole
-    chains, before residues are cropped.
+    The dict `steps` says what is done, by name: "clean" (empty rows; not AlphaFold's), then in AlphaFold's order
+    "deduplicate", "profile", "delete_blocks" (if asked for), "sample_rows", "mask", "cluster", "crop_extra",
+    "model_features", "crop_residues" (if asked for). Change `steps` to leave one out, to put another
+    `step(features, generator) -> features` in its place, or to reorder them; each has a random stream of its own,
+    which goes by its name. Clusters are made of whole chains, before residues are cropped.
 
     Args:
         max_clusters: N_clust at most; the query is always the first cluster centre.
@@ -49,7 +38,8 @@ class MSAFeaturizer:
         same_prob: share of the corrupted cells left as they are.
         uniform_prob: share that shows one of the twenty amino acids; what is left shows the mask token.
         crop_size: residues at most, a contiguous stretch at a random place; None keeps all.
-        clean: drop duplicate and empty rows first; see `clean_rows`.
+        clean: drop rows of nothing but gaps first. AlphaFold keeps them, which False does, too: they count in the
+            profile and all go to the first cluster.
         deleted_blocks: blocks of neighbouring rows to delete, 5 in AlphaFold's training; see
             `rows_after_block_deletion`.
         block_fraction: the share of all rows in one such block.
@@ -88,24 +78,24 @@ class MSAFeaturizer:
         shares = profile_prob + same_prob + uniform_prob
         if shares > 1 + 1e-9:
             raise ValueError(f"profile_prob, same_prob and uniform_prob add up to {shares:g}, more than 1")
-        self.clean = clean
         self.declared = declared
-        self.steps: dict[str, Step] = {"profile": add_profile}
+        self.steps: dict[str, Step] = {"clean": steps.clean} if clean else {}
+        self.steps |= {"deduplicate": steps.deduplicate, "profile": steps.add_profile}
         if deleted_blocks:
-            self.steps["delete_blocks"] = partial(delete_blocks, N_block=deleted_blocks, fraction=block_fraction)
-        self.steps["sample_rows"] = partial(sample_rows, max_clusters=max_clusters)
+            self.steps["delete_blocks"] = partial(steps.delete_blocks, N_block=deleted_blocks, fraction=block_fraction)
+        self.steps["sample_rows"] = partial(steps.sample_rows, max_clusters=max_clusters)
         self.steps["mask"] = partial(
-            mask_msa,
+            steps.mask_msa,
             fraction=masked_msa_fraction,
             profile_prob=profile_prob,
             same_prob=same_prob,
             uniform_prob=uniform_prob,
         )
-        self.steps["cluster"] = partial(cluster, gap_agreement_weight=gap_agreement_weight)
-        self.steps["crop_extra"] = partial(crop_extra, max_extra=max_extra)
-        self.steps["model_features"] = add_model_features
+        self.steps["cluster"] = partial(steps.cluster, gap_agreement_weight=gap_agreement_weight)
+        self.steps["crop_extra"] = partial(steps.crop_extra, max_extra=max_extra)
+        self.steps["model_features"] = steps.add_model_features
         if crop_size is not None:
-            self.steps["crop_residues"] = partial(crop_residues, size=crop_size, declared=declared)
+            self.steps["crop_residues"] = partial(steps.crop_residues, size=crop_size, declared=declared)
 
     def __call__(
         self, alignment: Alignment, seed: Seed, labels: Mapping[str, Tensor] | None = None
@@ -127,9 +117,7 @@ class MSAFeaturizer:
             ValueError: a seed that is not made of non-negative ints.
             FeatureError: a name that is not declared, or labels whose shape does not fit the alignment.
         """
-        if self.clean:
-            alignment = clean_rows(alignment).alignment
-        features = alignment_features(alignment)
+        features = steps.alignment_features(alignment)
         features |= {name: label.numpy().copy() for name, label in (labels or {}).items()}
         for name, step in self.steps.items():
             features = step(features, generator_for(seed, name))

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int64, Integer
 
 from evoformer.constants import GAP
 from evoformer.features.alignment import Alignment
@@ -18,19 +18,31 @@ class CleanRows(NamedTuple):
 
 
 def clean_rows(alignment: Alignment) -> CleanRows:
-    """Drop rows equal to an earlier one, which keeps its own deletions, and rows of nothing but gaps; never the query.
+    """Drop rows of nothing but gaps, and rows equal to an earlier one, which keeps its own deletions; never the query.
 
-    AlphaFold drops the duplicates, too, but keeps a row of gaps.
+    `MSAFeaturizer` does the same, in two steps; here it can be seen what they take.
 
     Returns:
         the alignment left, and how many duplicate and empty rows are gone from it.
     """
-    unique = alignment.deduplicate()
-    N_duplicate = alignment.N_seq - unique.N_seq
-    filled = (unique.msa != GAP).any(axis=1)
+    unique = alignment[unique_rows(alignment.msa)]
+    filled = filled_rows(unique.msa)
+    N_empty = unique.N_seq - len(filled)
+    return CleanRows(unique[filled] if N_empty else unique, alignment.N_seq - unique.N_seq, N_empty)
+
+
+def filled_rows(msa: Integer[np.ndarray, "N_seq N_res"]) -> Int64[np.ndarray, "N_kept"]:
+    """The rows that have anything but gaps, in ascending order, the query's always among them."""
+    filled = (msa != GAP).any(axis=1)
     filled[0] = True
-    N_empty = int(np.count_nonzero(~filled))
-    return CleanRows(unique[filled] if N_empty else unique, N_duplicate, N_empty)
+    return np.flatnonzero(filled)
+
+
+def unique_rows(msa: Integer[np.ndarray, "N_seq N_res"]) -> Int64[np.ndarray, "N_kept"]:
+    """The first of each set of equal rows, in ascending order."""
+    as_bytes = np.ascontiguousarray(msa).view(np.dtype((np.void, msa.shape[1] * msa.itemsize))).ravel()
+    _, first = np.unique(as_bytes, return_index=True)
+    return np.sort(first).astype(np.int64)
 
 
 def rows_after_block_deletion(

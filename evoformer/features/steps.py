@@ -18,7 +18,7 @@ from evoformer.features.clustering import assign_to_clusters, summarize_clusters
 from evoformer.features.crop import crop, random_crop_start
 from evoformer.features.masking import draw_letters, mask_positions, replacement_probabilities
 from evoformer.features.profile import letter_profile, mark_letters
-from evoformer.features.sampling import random_row_order, rows_after_block_deletion
+from evoformer.features.sampling import filled_rows, random_row_order, rows_after_block_deletion, unique_rows
 from evoformer.features.schema import FEATURES, Feature
 
 Features = dict[str, NDArray[Any]]
@@ -42,6 +42,23 @@ def alignment_features(alignment: Alignment) -> Features:
     }
 
 
+def clean(features: Features, generator: np.random.Generator) -> Features:
+    """Drop the rows of nothing but gaps, which AlphaFold keeps; never the query."""
+    return _take_rows(features, filled_rows(features["msa"]))
+
+
+def deduplicate(features: Features, generator: np.random.Generator) -> Features:
+    """Drop rows equal to an earlier one, which keeps its own deletions."""
+    return _take_rows(features, unique_rows(features["msa"]))
+
+
+def _take_rows(features: Features, rows: Integer[np.ndarray, "N_kept"]) -> Features:
+    """Only some of the rows of `msa` and `deletion_matrix`."""
+    if len(rows) == len(features["msa"]):
+        return features
+    return features | {name: features[name][rows] for name in ("msa", "deletion_matrix")}
+
+
 def add_profile(features: Features, generator: np.random.Generator) -> Features:
     """Add `hhblits_profile` [N_res, 22], over all rows that `msa` has at this step."""
     return features | {"hhblits_profile": letter_profile(features["msa"])}
@@ -49,8 +66,7 @@ def add_profile(features: Features, generator: np.random.Generator) -> Features:
 
 def delete_blocks(features: Features, generator: np.random.Generator, *, N_block: int, fraction: float) -> Features:
     """Delete blocks of neighbouring rows from `msa` and `deletion_matrix`."""
-    kept = rows_after_block_deletion(len(features["msa"]), N_block, fraction, generator)
-    return features | {name: features[name][kept] for name in ("msa", "deletion_matrix")}
+    return _take_rows(features, rows_after_block_deletion(len(features["msa"]), N_block, fraction, generator))
 
 
 def sample_rows(features: Features, generator: np.random.Generator, *, max_clusters: int) -> Features:

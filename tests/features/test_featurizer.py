@@ -115,9 +115,22 @@ def test_the_first_of_equal_rows_stays_with_its_own_deletions():
     features = MSAFeaturizer()(read_alignment(duplicates), seed=0)
     assert features["true_msa"].shape == (2, 12)
     assert features["deletion_matrix"].sum() == 0
-    kept = MSAFeaturizer(clean=False)(read_alignment(duplicates), seed=0)
+    featurizer = MSAFeaturizer(clean=False)
+    del featurizer.steps["deduplicate"]
+    kept = featurizer(read_alignment(duplicates), seed=0)
     assert kept["true_msa"].shape == (5, 12)
     assert kept["deletion_matrix"].sum() == 2
+
+
+def test_rows_of_gaps_go_in_a_first_step_or_stay_as_in_alphafold():
+    alignment = read_alignment(">query\nMKT\n>a\n---\n>b\nMRT\n")
+    cleaned, alphafolds = MSAFeaturizer(), MSAFeaturizer(clean=False)
+    assert next(iter(cleaned.steps)) == "clean"
+    assert list(alphafolds.steps) == list(cleaned.steps)[1:]
+    assert cleaned(alignment, 0)["hhblits_profile"][:, GAP].tolist() == [0, 0, 0]
+    features = alphafolds(alignment, 0)
+    assert (features["true_msa"] == GAP).all(-1).sum() == 1
+    torch.testing.assert_close(features["hhblits_profile"][:, GAP], torch.full((3,), 1 / 3))
 
 
 def test_rows_are_split_into_centres_and_extras_with_the_query_first(forty_rows):
