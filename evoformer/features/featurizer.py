@@ -7,7 +7,7 @@ data files hold, appear nowhere.
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,13 +20,15 @@ from evoformer.features.schema import FEATURES, Feature, axis_sizes
 from evoformer.features.seeding import Seed, generator_for
 from evoformer.features.steps import Step
 
+CROPS = {"contiguous": steps.crop_residues, "spatial": steps.crop_around_residue}
+
 
 class MSAFeaturizer:
     """An alignment and a seed to AlphaFold's features, without a batch axis.
 
     The dict `steps` says what is done, by name: "clean" (empty rows; not AlphaFold's), then in AlphaFold's order
     "deduplicate", "profile", "delete_blocks" (if asked for), "sample_rows", "mask", "cluster", "crop_extra",
-    "model_features", "crop_residues" (if asked for). Change `steps` to leave one out, to put another
+    "model_features", "crop_residues" and "pad" (if asked for). Change `steps` to leave one out, to put another
     `step(features, generator) -> features` in its place, or to reorder them; each has a random stream of its own,
     which goes by its name. Clusters are made of whole chains, before residues are cropped.
 
@@ -37,7 +39,10 @@ class MSAFeaturizer:
         profile_prob: share of the corrupted cells that show a letter drawn from the column's profile.
         same_prob: share of the corrupted cells left as they are.
         uniform_prob: share that shows one of the twenty amino acids; what is left shows the mask token.
-        crop_size: residues at most, a contiguous stretch at a random place; None keeps all.
+        crop_size: residues at most; None keeps all.
+        crop: which ones: "contiguous", a random stretch, or "spatial", those nearest to a random resolved residue by
+            the label "distances", as AlphaFold-Multimer trains.
+        pad: pad every sample to `max_clusters`, `max_extra` and, if given, `crop_size`; masks are 0 there.
         clean: drop rows of nothing but gaps first. AlphaFold keeps them, which False does, too: they count in the
             profile and all go to the first cluster.
         deleted_blocks: blocks of neighbouring rows to delete, 5 in AlphaFold's training; see
@@ -60,6 +65,8 @@ class MSAFeaturizer:
         uniform_prob: float = 0.1,
         crop_size: int | None = None,
         *,
+        crop: Literal["contiguous", "spatial"] = "contiguous",
+        pad: bool = False,
         clean: bool = True,
         deleted_blocks: int = 0,
         block_fraction: float = 0.3,
@@ -78,6 +85,8 @@ class MSAFeaturizer:
         shares = profile_prob + same_prob + uniform_prob
         if shares > 1 + 1e-9:
             raise ValueError(f"profile_prob, same_prob and uniform_prob add up to {shares:g}, more than 1")
+        if crop not in CROPS:
+            raise ValueError(f"crop must be one of {', '.join(CROPS)}, got {crop!r}")
         self.declared = declared
         self.steps: dict[str, Step] = {"clean": steps.clean} if clean else {}
         self.steps |= {"deduplicate": steps.deduplicate, "profile": steps.add_profile}
@@ -94,8 +103,12 @@ class MSAFeaturizer:
         self.steps["cluster"] = partial(steps.cluster, gap_agreement_weight=gap_agreement_weight)
         self.steps["crop_extra"] = partial(steps.crop_extra, max_extra=max_extra)
         self.steps["model_features"] = steps.add_model_features
+        sizes = {"N_clust": max_clusters, "N_extra": max_extra}
         if crop_size is not None:
-            self.steps["crop_residues"] = partial(steps.crop_residues, size=crop_size, declared=declared)
+            self.steps["crop_residues"] = partial(CROPS[crop], size=crop_size, declared=declared)
+            sizes["N_res"] = crop_size
+        if pad:
+            self.steps["pad"] = partial(steps.pad_sample, sizes=sizes, declared=declared)
 
     def __call__(
         self, alignment: Alignment, seed: Seed, labels: Mapping[str, Tensor] | None = None
@@ -119,6 +132,7 @@ class MSAFeaturizer:
         """
         features = steps.alignment_features(alignment)
         features |= {name: label.numpy().copy() for name, label in (labels or {}).items()}
+        axis_sizes(features, self.declared)  # labels that do not fit, before a step trips over them
         for name, step in self.steps.items():
             features = step(features, generator_for(seed, name))
         axis_sizes(features, self.declared)

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from evoformer.constants import GAP, N_MSA_TOKENS, UNKNOWN
 from evoformer.features.alignment import Alignment
 from evoformer.features.clustering import assign_to_clusters, summarize_clusters
-from evoformer.features.crop import crop, random_crop_start
+from evoformer.features.crop import crop, random_crop_start, random_neighbourhood, take_residues
 from evoformer.features.masking import draw_letters, mask_positions, replacement_probabilities
+from evoformer.features.padding import pad
 from evoformer.features.profile import letter_profile, mark_letters
 from evoformer.features.sampling import filled_rows, random_row_order, rows_after_block_deletion, unique_rows
-from evoformer.features.schema import FEATURES, Feature
+from evoformer.features.schema import FEATURES, Feature, FeatureError
 
 Features = dict[str, NDArray[Any]]
 Step = Callable[[Features, np.random.Generator], Features]
@@ -226,3 +227,29 @@ def crop_residues(
     N_res = len(features["aatype"])
     start = random_crop_start(N_res, size, generator)
     return crop(features, start, min(size, N_res), declared)
+
+
+def crop_around_residue(
+    features: Features, generator: np.random.Generator, *, size: int, declared: Mapping[str, Feature] = FEATURES
+) -> Features:
+    """Keep the `size` residues nearest to a random resolved one; shorter chains stay whole.
+
+    Raises:
+        FeatureError: the label `distances` is not there.
+    """
+    if "distances" not in features:
+        raise FeatureError("a spatial crop needs the label 'distances', which this sample lacks")
+    if len(features["aatype"]) <= size:
+        return features
+    return take_residues(features, random_neighbourhood(features["distances"], size, generator), declared)
+
+
+def pad_sample(
+    features: Features,
+    generator: np.random.Generator,
+    *,
+    sizes: Mapping[str, int],
+    declared: Mapping[str, Feature] = FEATURES,
+) -> Features:
+    """Pad axes to fixed `sizes`; see `pad`."""
+    return pad(features, sizes, declared)
