@@ -1,23 +1,26 @@
-"""Families: alignments with the distances of their query's structure, as a folder of files."""
+"""Families: alignments with the distances of their query's structure, read from files or from a cache of them."""
 
+import warnings
 import zipfile
 import zlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32
 
 from evoformer.errors import InputError
-from evoformer.features.alignment import Alignment
+from evoformer.features.alignment import Alignment, AlignmentError
+from evoformer.features.family_cache import FamilyCache
+from evoformer.features.manifest import FamilyError, FamilyFiles, find_families
 from evoformer.features.reading import read_alignment
-from evoformer.features.sources import file_stem, format_suffix
+from evoformer.features.structure import StructureError, read_structure
 
-ALIGNMENT_SUFFIXES = {".a3m", ".a2m", ".fa", ".fas", ".fasta", ".mfa", ".sto", ".stk", ".stockholm", ".aln", ".clustal"}
+UNREADABLE = (AlignmentError, FamilyError, StructureError)
 
 
-class FamilyError(InputError):
-    """A folder of families lacks something, or two of its files do not fit together."""
+class FamilyWarning(UserWarning):
+    """A family was skipped since it cannot be read."""
 
 
 class Family(NamedTuple):
@@ -34,38 +37,89 @@ class Family(NamedTuple):
     distances: Float32[np.ndarray, "N_res N_res"]
 
 
-def read_families(folder: Path) -> list[Family]:
-    """Read every alignment of a folder with its labels: `NAME.npz` with an array `distances` beside `NAME.a3m`.
+def read_families(
+    source: Path,
+    split: str | None = None,
+    *,
+    cache: Path | None = None,
+    unreadable: Literal["raise", "skip"] = "raise",
+    require_labels: bool = True,
+) -> list[Family]:
+    """Read the families of a folder or a manifest with their labels; `find_families` says which files those are.
+
+    Args:
+        source: the folder or the manifest.
+        split: only this one, such as "train".
+        cache: a folder for what has been read, one file a family. A family whose files have another content than when
+            it was read is read anew.
+        unreadable: whether a family that cannot be read is an error, or skipped with a warning.
+        require_labels: whether a family without labels is one that cannot be read; else its distances are NaN.
 
     Raises:
-        FamilyError: the folder holds no alignment, two of one name, one without labels, or labels of another size.
-        AlignmentError: an alignment cannot be read.
+        FamilyError: there is no family or none that can be read, two of one name, one without labels, or labels of
+            another size.
+        AlignmentError, StructureError: a file cannot be read.
+        OutputError: the cache cannot be written.
+
+    Warns:
+        FamilyWarning: for each family that is skipped, and once with their number.
     """
-    files = sorted(path for path in folder.glob("*") if format_suffix(path.name) in ALIGNMENT_SUFFIXES)
-    if not files:
-        raise FamilyError(
-            f"no alignment under {folder}: expected files that end in {', '.join(sorted(ALIGNMENT_SUFFIXES))}"
-        )
-    by_name: dict[str, Path] = {}
-    for path in files:
-        if (other := by_name.setdefault(file_stem(path), path)) != path:
-            raise FamilyError(f"families {other} and {path} would share their labels: rename one")
-    return [_read_family(path) for path in files]
+    found = find_families(source, split)
+    store = None if cache is None else FamilyCache(cache)
+    families: list[Family] = []
+    errors: list[InputError] = []
+    for files in found:
+        try:
+            if require_labels and files.labels is None:
+                expected = files.alignment.with_name(f"{files.name}.npz")
+                raise FamilyError(
+                    f"family {files.alignment} has no labels: expected {expected} with an array 'distances', or a"
+                    " structure"
+                )
+            families.append(_read_family(files, store))
+        except UNREADABLE as error:
+            if unreadable == "raise":
+                raise
+            errors.append(error)
+            warnings.warn(f"skipped: {error}", FamilyWarning, stacklevel=2)
+    if not families:
+        raise FamilyError(f"0 of {len(found)} alignments under {source} can be read; the first: {errors[0]}")
+    if errors:
+        warnings.warn(f"skipped {len(errors)} of {len(found)} families under {source}", FamilyWarning, stacklevel=2)
+    return families
 
 
-def _read_family(path: Path) -> Family:
-    name = file_stem(path)
-    labels = path.parent / f"{name}.npz"
-    if not labels.is_file():
-        raise FamilyError(f"family {path} has no labels: expected {labels} with an array 'distances'")
-    alignment = read_alignment(path)
-    try:
-        with zipfile.ZipFile(labels):  # np.load takes other files, too
-            pass
-        with np.load(labels, allow_pickle=False) as arrays:
-            distances = arrays["distances"].astype(np.float32)
-    except (KeyError, OSError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise FamilyError(f"labels {labels} cannot be read: {error}; expected an array 'distances'") from error
+def _read_family(files: FamilyFiles, cache: FamilyCache | None) -> Family:
+    if cache is None:
+        return Family(files.name, *_read_files(files))
+    digest = cache.digest(files)
+    content = cache.load(files.name, digest)
+    if content is None:
+        content = _read_files(files)
+        cache.save(files.name, digest, *content)
+    return Family(files.name, *content)
+
+
+def _read_files(files: FamilyFiles) -> tuple[Alignment, Float32[np.ndarray, "N_res N_res"]]:
+    alignment = read_alignment(files.alignment)
+    if files.labels is None:
+        return alignment, np.full((alignment.N_res, alignment.N_res), np.nan, np.float32)
+    if files.labels.suffix != ".npz":
+        query = alignment.query.replace("-", "X")
+        return alignment, read_structure(files.labels, files.chain).align(query)[0]
+    distances = _read_distances(files.labels)
     if distances.shape != (alignment.N_res, alignment.N_res):
-        raise FamilyError(f"family {path} has {alignment.N_res} residues, its labels {labels} have {distances.shape}")
-    return Family(name, alignment, distances)
+        raise FamilyError(
+            f"family {files.alignment} has {alignment.N_res} residues, its labels {files.labels} have {distances.shape}"
+        )
+    return alignment, distances
+
+
+def _read_distances(path: Path) -> Float32[np.ndarray, "..."]:
+    try:
+        with zipfile.ZipFile(path):  # np.load takes other files, too
+            pass
+        with np.load(path, allow_pickle=False) as arrays:
+            return arrays["distances"].astype(np.float32)
+    except (KeyError, OSError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise FamilyError(f"labels {path} cannot be read: {error}; expected an array 'distances'") from error

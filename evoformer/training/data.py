@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from evoformer.features.families import Family, read_families
 from evoformer.features.featurizer import MSAFeaturizer
 
 Features = dict[str, Tensor]
+Crop = Literal["contiguous", "spatial"]
 
 
 class Draw(NamedTuple):
@@ -30,7 +31,7 @@ class TrainingBatches(Dataset[Features]):
     """Batches of families; a batch is a function of the seed and of its `Draw`.
 
     A batch has one number of rows, drawn from `depths`. Each of its families gives that many random rows, any row
-    without gaps as the query, and a stretch of `crop_size` residues.
+    without gaps as the query, and `crop_size` of its residues.
     """
 
     def __init__(
@@ -42,12 +43,13 @@ class TrainingBatches(Dataset[Features]):
         depths: Sequence[int],
         masked_msa_fraction: float,
         seed: int,
+        crop: Crop = "contiguous",
     ) -> None:
         self.families = families
         self.batch_size = batch_size
         self.depths = depths
         self.featurizer = MSAFeaturizer(
-            max(depths), max_extra=0, masked_msa_fraction=masked_msa_fraction, crop_size=crop_size
+            max(depths), max_extra=0, masked_msa_fraction=masked_msa_fraction, crop_size=crop_size, crop=crop
         )
         self.seed = seed
 
@@ -96,23 +98,28 @@ class EpochSampler(Sampler[Draw]):
 
 
 class AlignmentDataModule(LightningDataModule):
-    """Families from the folders `train`, `validation` and `test` of a data folder.
+    """Families from the folders `train`, `validation` and `test` of a data folder, or from a manifest's rows.
 
-    Each family is an alignment, `NAME.a3m` or another format that `read_alignment` reads, and its labels, `NAME.npz`
-    with an array `distances` [N_res, N_res] in Angstrom.
+    Each family is an alignment, `NAME.a3m` or another format that `read_alignment` reads, and its labels: `NAME.npz`
+    with an array `distances` [N_res, N_res] in Angstrom, or a structure such as `NAME.cif`. A manifest is a table, with
+    tabs, of their paths in the columns `alignment`, `labels` and `split`; `find_families` says more.
 
     Args:
-        path: the data folder.
+        path: the data folder or the manifest.
         batch_size: families in a batch.
         crop_size: N_res of a training example at most.
         depths: the numbers of rows of a batch to draw from.
         masked_msa_fraction: how likely a cell of the MSA is to be corrupted in training.
         num_workers: processes that make batches beside the training; 0 makes them in between.
         seed: decides everything; set from `seed_everything` on the command line.
+        crop: which residues of a training example: a random stretch, or those nearest to a random one.
+        cache: a folder for what has been read of the families, which spares reading unchanged ones again.
+        unreadable: whether a family that cannot be read ends the training, or is skipped with a warning.
+        require_labels: whether a training family must have labels; without, only its masked letters are learned.
 
     Raises:
         ValueError: a number is out of its range.
-        FamilyError: a folder holds no alignment, or a family no labels that fit.
+        FamilyError: there is no alignment, or a family without labels that fit.
     """
 
     def __init__(
@@ -124,6 +131,11 @@ class AlignmentDataModule(LightningDataModule):
         masked_msa_fraction: float = 0.12,
         num_workers: int = 0,
         seed: int = 0,
+        *,
+        crop: Crop = "contiguous",
+        cache: str | None = None,
+        unreadable: Literal["raise", "skip"] = "raise",
+        require_labels: bool = True,
     ) -> None:
         super().__init__()
         for name, value, least in (
@@ -143,14 +155,24 @@ class AlignmentDataModule(LightningDataModule):
         self.masked_msa_fraction = masked_msa_fraction
         self.num_workers = num_workers
         self.seed = seed
+        self.crop: Crop = crop
+        self.cache = None if cache is None else Path(cache)
+        self.unreadable: Literal["raise", "skip"] = unreadable
+        self.require_labels = require_labels
         self.families: dict[str, list[Family]] = {}
 
     def setup(self, stage: str) -> None:
-        """Read the folders that a stage needs."""
+        """Read the families that a stage needs, once."""
         wanted = ("train", "validation") if stage == "fit" else (stage.replace("validate", "validation"),)
         for split in wanted:
             if split not in self.families:
-                self.families[split] = read_families(self.path / split)
+                self.families[split] = read_families(
+                    self.path,
+                    split,
+                    cache=None if self.cache is None else self.cache / split,
+                    unreadable=self.unreadable,
+                    require_labels=self.require_labels or split != "train",  # the others are there to be scored
+                )
 
     def train_dataloader(self) -> DataLoader[Features]:
         """Batches of features with `distances`."""
@@ -161,6 +183,7 @@ class AlignmentDataModule(LightningDataModule):
             depths=self.depths,
             masked_msa_fraction=self.masked_msa_fraction,
             seed=self.seed,
+            crop=self.crop,
         )
         return DataLoader(
             batches,

@@ -217,7 +217,7 @@ def test_a_checkpoint_without_its_training_is_named(config_file, out):
 
 
 def test_a_folder_without_alignments_is_named(config_file, tmp_path):
-    with pytest.raises(FamilyError, match=r"no alignment under .*nothing/train"):
+    with pytest.raises(FamilyError, match=r"0 alignments under .*nothing/train"):
         fit(config_file, "--data.path", tmp_path / "nothing")
 
 
@@ -236,5 +236,5 @@ def test_the_script_reports_an_error_in_one_line_and_fails(config_file, tmp_path
     command = [sys.executable, ROOT / "scripts" / "train.py", "fit", "--config", config_file, "--data.path", "nothing"]
     run = subprocess.run([*map(str, command)], capture_output=True, text=True, cwd=tmp_path)
     assert run.returncode == 1
-    assert run.stderr.startswith("error: no alignment under nothing/train")
+    assert run.stderr.startswith("error: 0 alignments under nothing/train")
     assert len(run.stderr.splitlines()) == 1

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from evoformer.constants import GAP
-from evoformer.features.families import FamilyError, read_families
+from evoformer.features.families import FamilyError, FamilyWarning, read_families
 from evoformer.training.data import AlignmentDataModule, Draw, EpochSampler, TrainingBatches, random_rows
 
 
@@ -89,7 +89,7 @@ def test_random_rows_puts_a_complete_row_first_and_repeats_none(families):
 
 
 def test_a_folder_without_alignments_is_named(tmp_path):
-    with pytest.raises(FamilyError, match=f"no alignment under {tmp_path}"):
+    with pytest.raises(FamilyError, match=f"0 alignments under {tmp_path}"):
         read_families(tmp_path)
 
 
@@ -115,3 +115,50 @@ def test_two_alignments_of_one_name_are_refused(data_folder):
     (data_folder / "train" / "train1.fasta").write_text(">q\nMKT\n")
     with pytest.raises(FamilyError, match=r"train1\.a3m and .*train1\.fasta would share their labels"):
         read_families(data_folder / "train")
+
+
+def loaded(data):
+    data.setup("fit")
+    return [data.train_dataloader().dataset[Draw(0, step)] for step in range(2)]
+
+
+def test_spatial_crops_a_cache_and_a_manifest_are_asked_for_by_name(data_folder, tmp_path):
+    arguments = {"batch_size": 2, "crop_size": 11, "depths": [3, 5], "seed": 4}
+    plain = loaded(AlignmentDataModule(str(data_folder), **arguments))
+    for _ in range(2):
+        cached = loaded(AlignmentDataModule(str(data_folder), **arguments, cache=str(tmp_path / "cache")))
+        assert all(same(a, b) for a, b in zip(plain, cached, strict=True))
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["train", "validation"]
+
+    rows = ["alignment\tlabels\tsplit"]
+    for split in ("train", "validation"):
+        names = sorted(path.stem for path in (data_folder / split).glob("*.a3m"))
+        rows += [f"data/{split}/{name}.a3m\tdata/{split}/{name}.npz\t{split}" for name in names]
+    (tmp_path / "families.tsv").write_text("\n".join(rows))
+    listed = loaded(AlignmentDataModule(str(tmp_path / "families.tsv"), **arguments))
+    assert all(same(a, b) for a, b in zip(plain, listed, strict=True))
+
+    spatial = loaded(AlignmentDataModule(str(data_folder), **arguments, crop="spatial"))
+    assert not same(plain[0], spatial[0])
+    steps = torch.cat([(batch["residue_index"].diff(dim=1)).flatten() for batch in spatial])
+    assert (steps > 1).any()
+    assert (steps > 0).all()
+
+
+def test_only_training_families_may_lack_labels(data_folder):
+    (data_folder / "train" / "train2.npz").unlink()
+    data = AlignmentDataModule(str(data_folder), 2, 11, [3], require_labels=False)
+    data.setup("fit")
+    assert np.isnan(data.families["train"][2].distances).all()
+    (data_folder / "test" / "test1.npz").unlink()
+    with pytest.raises(FamilyError, match=r"test1\.a3m has no labels"):
+        data.setup("test")
+
+
+@pytest.mark.filterwarnings("ignore:skipped:evoformer.features.families.FamilyWarning")
+def test_families_that_cannot_be_read_are_left_out_where_that_is_asked_for(data_folder):
+    (data_folder / "train" / "train2.a3m").write_text(">q\nMK1\n")
+    data = AlignmentDataModule(str(data_folder), 2, 11, [3], unreadable="skip")
+    with pytest.warns(FamilyWarning, match="skipped 1 of 5 families"):
+        data.setup("fit")
+    assert [family.name for family in data.families["train"]] == ["train0", "train1", "train3", "train4"]
