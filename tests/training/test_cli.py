@@ -60,6 +60,17 @@ def test_a_run_leaves_checkpoints_logs_a_table_and_a_picture(config_file, out, c
     assert list(out.glob("tensorboard/version_0/events*"))
 
 
+@pytest.mark.filterwarnings("ignore:skipped:evoformer.features.families.FamilyWarning")
+def test_a_run_takes_families_without_labels_and_leaves_unreadable_ones_out(config_file, data_folder, out, tmp_path):
+    (data_folder / "train" / "train0.npz").unlink()
+    (data_folder / "train" / "train1.a3m").write_text(">q\nMK1\n")
+    more = ["--data.unreadable", "skip", "--data.require_labels", "false", "--data.crop", "spatial"]
+    fit(config_file, *more, "--data.cache", tmp_path / "cache")
+    assert steps_of(out / "last.ckpt") == 4
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["test", "train", "validation"]
+    assert all(parameter.isfinite().all() for parameter in load_model(out / "last.ckpt").parameters())
+
+
 def test_checkpoints_load_safely_and_give_back_the_model(config_file, out, data_folder):
     fit(config_file)
     checkpoint = torch.load(out / "last.ckpt", weights_only=True)
