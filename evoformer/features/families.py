@@ -104,7 +104,7 @@ def _read_files(files: FamilyFiles) -> tuple[Alignment, Float32[np.ndarray, "N_r
     alignment = read_alignment(files.alignment)
     if files.labels is None:
         return alignment, np.full((alignment.N_res, alignment.N_res), np.nan, np.float32)
-    if files.labels.suffix != ".npz":
+    if files.labels.suffix.lower() != ".npz":
         query = alignment.query.replace("-", "X")
         return alignment, read_structure(files.labels, files.chain).align(query)[0]
     distances = _read_distances(files.labels)

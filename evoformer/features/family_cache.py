@@ -58,7 +58,7 @@ class FamilyCache:
                     arrays["msa"], text["ids"], text["descriptions"], deletions, text["metadata"] | metadata
                 )
                 return alignment, arrays["distances"]
-        except (EOFError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile, zlib.error):
+        except (EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile, zlib.error):
             return None
 
     def save(self, name: str, digest: str, alignment: Alignment, distances: Float32[np.ndarray, "N_res N_res"]) -> None:

@@ -40,7 +40,7 @@ class MSAFeaturizer:
         same_prob: share of the corrupted cells left as they are.
         uniform_prob: share that shows one of the twenty amino acids; what is left shows the mask token.
         crop_size: residues at most; None keeps all.
-        crop: which ones: "contiguous", a random stretch, or "spatial", those nearest to a random resolved residue by
+        cropping: which ones: "contiguous", a random stretch, or "spatial", those nearest to a random resolved residue by
             the label "distances", as AlphaFold-Multimer trains.
         pad: pad every sample to `max_clusters`, `max_extra` and, if given, `crop_size`; masks are 0 there.
         clean: drop rows of nothing but gaps first. AlphaFold keeps them, which False does, too: they count in the
@@ -65,7 +65,7 @@ class MSAFeaturizer:
         uniform_prob: float = 0.1,
         crop_size: int | None = None,
         *,
-        crop: Literal["contiguous", "spatial"] = "contiguous",
+        cropping: Literal["contiguous", "spatial"] = "contiguous",
         pad: bool = False,
         clean: bool = True,
         deleted_blocks: int = 0,
@@ -85,8 +85,8 @@ class MSAFeaturizer:
         shares = profile_prob + same_prob + uniform_prob
         if shares > 1 + 1e-9:
             raise ValueError(f"profile_prob, same_prob and uniform_prob add up to {shares:g}, more than 1")
-        if crop not in CROPS:
-            raise ValueError(f"crop must be one of {', '.join(CROPS)}, got {crop!r}")
+        if cropping not in CROPS:
+            raise ValueError(f"cropping must be one of {', '.join(CROPS)}, got {cropping!r}")
         self.declared = declared
         self.steps: dict[str, Step] = {"clean": steps.clean} if clean else {}
         self.steps |= {"deduplicate": steps.deduplicate, "profile": steps.add_profile}
@@ -105,7 +105,7 @@ class MSAFeaturizer:
         self.steps["model_features"] = steps.add_model_features
         sizes = {"N_clust": max_clusters, "N_extra": max_extra}
         if crop_size is not None:
-            self.steps["crop_residues"] = partial(CROPS[crop], size=crop_size, declared=declared)
+            self.steps["crop_residues"] = partial(CROPS[cropping], size=crop_size, declared=declared)
             sizes["N_res"] = crop_size
         if pad:
             self.steps["pad"] = partial(steps.pad_sample, sizes=sizes, declared=declared)

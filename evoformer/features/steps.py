@@ -49,7 +49,11 @@ def clean(features: Features, generator: np.random.Generator) -> Features:
 
 
 def deduplicate(features: Features, generator: np.random.Generator) -> Features:
-    """Drop rows equal to an earlier one, which keeps its own deletions."""
+    """Drop rows equal to an earlier one, which keeps its own deletions.
+
+    DISCREPANCY: AlphaFold compares letters, and so keeps two rows that differ only where one has B and the other D,
+    though their features are the same; an `Alignment` holds numbers.
+    """
     return _take_rows(features, unique_rows(features["msa"]))
 
 

@@ -17,7 +17,7 @@ from evoformer.features.families import Family, read_families
 from evoformer.features.featurizer import MSAFeaturizer
 
 Features = dict[str, Tensor]
-Crop = Literal["contiguous", "spatial"]
+Cropping = Literal["contiguous", "spatial"]
 
 
 class Draw(NamedTuple):
@@ -43,13 +43,13 @@ class TrainingBatches(Dataset[Features]):
         depths: Sequence[int],
         masked_msa_fraction: float,
         seed: int,
-        crop: Crop = "contiguous",
+        cropping: Cropping = "contiguous",
     ) -> None:
         self.families = families
         self.batch_size = batch_size
         self.depths = depths
         self.featurizer = MSAFeaturizer(
-            max(depths), max_extra=0, masked_msa_fraction=masked_msa_fraction, crop_size=crop_size, crop=crop
+            max(depths), max_extra=0, masked_msa_fraction=masked_msa_fraction, crop_size=crop_size, cropping=cropping
         )
         self.seed = seed
 
@@ -112,7 +112,7 @@ class AlignmentDataModule(LightningDataModule):
         masked_msa_fraction: how likely a cell of the MSA is to be corrupted in training.
         num_workers: processes that make batches beside the training; 0 makes them in between.
         seed: decides everything; set from `seed_everything` on the command line.
-        crop: which residues of a training example: a random stretch, or those nearest to a random one.
+        cropping: which residues of a training example: a random stretch, or those nearest to a random one.
         cache: a folder for what has been read of the families, which spares reading unchanged ones again.
         unreadable: whether a family that cannot be read ends the training, or is skipped with a warning.
         require_labels: whether a training family must have labels; without, only its masked letters are learned.
@@ -132,7 +132,7 @@ class AlignmentDataModule(LightningDataModule):
         num_workers: int = 0,
         seed: int = 0,
         *,
-        crop: Crop = "contiguous",
+        cropping: Cropping = "contiguous",
         cache: str | None = None,
         unreadable: Literal["raise", "skip"] = "raise",
         require_labels: bool = True,
@@ -155,7 +155,7 @@ class AlignmentDataModule(LightningDataModule):
         self.masked_msa_fraction = masked_msa_fraction
         self.num_workers = num_workers
         self.seed = seed
-        self.crop: Crop = crop
+        self.cropping: Cropping = cropping
         self.cache = None if cache is None else Path(cache)
         self.unreadable: Literal["raise", "skip"] = unreadable
         self.require_labels = require_labels
@@ -183,7 +183,7 @@ class AlignmentDataModule(LightningDataModule):
             depths=self.depths,
             masked_msa_fraction=self.masked_msa_fraction,
             seed=self.seed,
-            crop=self.crop,
+            cropping=self.cropping,
         )
         return DataLoader(
             batches,

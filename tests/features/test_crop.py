@@ -106,7 +106,7 @@ def test_the_featurizer_crops_spatially_with_labels_cut_alike():
     alignment = Alignment(np.random.default_rng(0).integers(0, 20, (6, N_res)))
     labels = {"distances": torch.from_numpy(ring())}
     whole = MSAFeaturizer(max_clusters=4)(alignment, 5, labels)
-    featurizer = MSAFeaturizer(max_clusters=4, crop_size=4, crop="spatial")
+    featurizer = MSAFeaturizer(max_clusters=4, crop_size=4, cropping="spatial")
     torn = 0
     for seed in range(20):
         cropped = featurizer(alignment, seed, labels)
@@ -119,13 +119,13 @@ def test_the_featurizer_crops_spatially_with_labels_cut_alike():
         again = featurizer(alignment, seed, labels)
         assert torch.equal(again["residue_index"], kept)
     assert torn
-    assert MSAFeaturizer(crop_size=N_res, crop="spatial")(alignment, 0, labels)["aatype"].shape == (N_res,)
+    assert MSAFeaturizer(crop_size=N_res, cropping="spatial")(alignment, 0, labels)["aatype"].shape == (N_res,)
 
 
 @pytest.mark.usefixtures("without_shape_checks")
 def test_a_spatial_crop_without_distances_and_an_unknown_crop_are_refused():
     alignment = Alignment(np.zeros((2, N_res), np.uint8))
     with pytest.raises(FeatureError, match="needs the label 'distances'"):
-        MSAFeaturizer(crop_size=4, crop="spatial")(alignment, 0)
-    with pytest.raises(ValueError, match="crop must be one of contiguous, spatial, got 'sphere'"):
-        MSAFeaturizer(crop_size=4, crop="sphere")
+        MSAFeaturizer(crop_size=4, cropping="spatial")(alignment, 0)
+    with pytest.raises(ValueError, match="cropping must be one of contiguous, spatial, got 'sphere'"):
+        MSAFeaturizer(crop_size=4, cropping="sphere")

@@ -64,7 +64,7 @@ def test_a_run_leaves_checkpoints_logs_a_table_and_a_picture(config_file, out, c
 def test_a_run_takes_families_without_labels_and_leaves_unreadable_ones_out(config_file, data_folder, out, tmp_path):
     (data_folder / "train" / "train0.npz").unlink()
     (data_folder / "train" / "train1.a3m").write_text(">q\nMK1\n")
-    more = ["--data.unreadable", "skip", "--data.require_labels", "false", "--data.crop", "spatial"]
+    more = ["--data.unreadable", "skip", "--data.require_labels", "false", "--data.cropping", "spatial"]
     fit(config_file, *more, "--data.cache", tmp_path / "cache")
     assert steps_of(out / "last.ckpt") == 4
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["test", "train", "validation"]

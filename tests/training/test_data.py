@@ -138,7 +138,7 @@ def test_spatial_crops_a_cache_and_a_manifest_are_asked_for_by_name(data_folder,
     listed = loaded(AlignmentDataModule(str(tmp_path / "families.tsv"), **arguments))
     assert all(same(a, b) for a, b in zip(plain, listed, strict=True))
 
-    spatial = loaded(AlignmentDataModule(str(data_folder), **arguments, crop="spatial"))
+    spatial = loaded(AlignmentDataModule(str(data_folder), **arguments, cropping="spatial"))
     assert not same(plain[0], spatial[0])
     steps = torch.cat([(batch["residue_index"].diff(dim=1)).flatten() for batch in spatial])
     assert (steps > 1).any()
