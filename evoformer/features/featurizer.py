@@ -40,8 +40,8 @@ class MSAFeaturizer:
         same_prob: share of the corrupted cells left as they are.
         uniform_prob: share that shows one of the twenty amino acids; what is left shows the mask token.
         crop_size: residues at most; None keeps all.
-        cropping: which ones: "contiguous", a random stretch, or "spatial", those nearest to a random resolved residue by
-            the label "distances", as AlphaFold-Multimer trains.
+        cropping: which ones: "contiguous", a random stretch, or "spatial", those nearest to a random resolved residue
+            by the label "distances", as AlphaFold-Multimer trains.
         pad: pad every sample to `max_clusters`, `max_extra` and, if given, `crop_size`; masks are 0 there.
         clean: drop rows of nothing but gaps first. AlphaFold keeps them, which False does, too: they count in the
             profile and all go to the first cluster.
