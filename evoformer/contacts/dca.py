@@ -3,11 +3,11 @@
 import numpy as np
 from jaxtyping import Float64, UInt8
 
-from evoformer.constants import GAP, N_MSA_LETTERS, UNKNOWN
+from evoformer.constants import GAP, UNKNOWN
+from evoformer.features.identity import sequence_weights
 
 N_AMINO_ACIDS = UNKNOWN  # the twenty residues are numbers 0 to 19
 N_STATES = N_AMINO_ACIDS + 1  # and the gap, number 20 in this file
-ROWS_AT_ONCE = 512  # a block of the comparison of every row with every other
 
 
 def mean_field_dca(
@@ -56,23 +56,9 @@ def mean_field_dca(
     return _average_product_corrected((norm + norm.T) / 2)
 
 
-def sequence_weights(msa: UInt8[np.ndarray, "N_seq N_res"], *, identity: float = 0.8) -> Float64[np.ndarray, " N_seq"]:
-    """One over the number of rows, itself included, that equal a row in at least `identity` of the columns.
-
-    A gap counts as a letter. Raises ValueError where `msa` is no matrix of `MSA_ALPHABET` numbers.
-    """
-    _check(msa)
-    N_seq, N_res = msa.shape
-    one_hot = (msa[:, :, None] == np.arange(N_MSA_LETTERS)).reshape(N_seq, -1).astype(np.float32)
-    neighbours = np.empty(N_seq)
-    for start in range(0, N_seq, ROWS_AT_ONCE):
-        equal_columns = one_hot[start : start + ROWS_AT_ONCE] @ one_hot.T  # whole numbers, exact in float32
-        neighbours[start : start + ROWS_AT_ONCE] = (equal_columns >= identity * N_res - 1e-6).sum(axis=1)
-    return 1 / neighbours
-
-
 def neff(msa: UInt8[np.ndarray, "N_seq N_res"], *, identity: float = 0.8) -> float:
     """Effective number of sequences: the sum of `sequence_weights`."""
+    _check(msa)
     return float(sequence_weights(msa, identity=identity).sum())
 
 

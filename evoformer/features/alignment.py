@@ -1,13 +1,15 @@
 """A multiple sequence alignment in memory: letters as numbers, names, and the insertions left out of its columns."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from os import PathLike
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from evoformer.constants import MSA_ALPHABET, N_MSA_LETTERS
+from evoformer.constants import GAP, MSA_ALPHABET, N_MSA_LETTERS
 from evoformer.errors import InputError
+from evoformer.features.identity import coverage_of_query, identity_to_query, sequence_weights
 
 # Which entries of a deletion matrix are not zero: their rows, their columns, and their values.
 SparseDeletions = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]
@@ -128,11 +130,30 @@ class Alignment:
         """One row's letters, `-` for gaps."""
         return _LETTERS[self.msa[row]].tobytes().decode()
 
+    @property
+    def sparse_deletions(self) -> SparseDeletions:
+        """Rows, columns and values of the deletions that are not zero, in the order of rows, then of columns."""
+        rows, columns, counts = self._deletions
+        order = np.lexsort((columns, rows))
+        return rows[order], columns[order], counts[order]
+
     def __len__(self) -> int:
         return self.N_seq
 
     def __repr__(self) -> str:
         return f"Alignment(N_seq={self.N_seq}, N_res={self.N_res}, query={self.ids[0]!r})"
+
+    def __eq__(self, other: object) -> bool:
+        """Same letters, deletions and ids in the same order. Descriptions and metadata, which not every format holds,
+        may differ.
+        """
+        if not isinstance(other, Alignment):
+            return NotImplemented
+        mine: list[NDArray[Any]] = [self.msa, *self.sparse_deletions]
+        theirs: list[NDArray[Any]] = [other.msa, *other.sparse_deletions]
+        return self.ids == other.ids and all(map(np.array_equal, mine, theirs))
+
+    __hash__ = None  # type: ignore[assignment]  # as for every class that defines equality of arrays
 
     def __getitem__(self, index: Any) -> "Alignment":
         """`alignment[rows]` or `alignment[rows, columns]`, each a number, slice, index array or bool mask.
@@ -163,10 +184,14 @@ class Alignment:
         metadata = dict(self.metadata)
         if "row_coverage" in metadata:
             metadata["row_coverage"] = metadata["row_coverage"][rows]
-        if "chain_lengths" in metadata:
+        if "chain_lengths" in metadata and not np.array_equal(columns, np.arange(self.N_res)):
             lengths = metadata["chain_lengths"]
             chain_of_column = np.repeat(np.arange(len(lengths)), lengths)[columns]
             metadata["chain_lengths"] = np.bincount(chain_of_column, minlength=len(lengths)).tolist()
+            if "row_coverage" in metadata:
+                present = self.msa[np.ix_(rows, columns)] != GAP
+                covered = [present[:, chain_of_column == chain].any(axis=1) for chain in range(len(lengths))]
+                metadata["row_coverage"] = np.stack(covered, axis=1)
         return metadata
 
     def deduplicate(self) -> "Alignment":
@@ -178,6 +203,128 @@ class Alignment:
         as_bytes = np.ascontiguousarray(self.msa).view(np.dtype((np.void, self.N_res))).ravel()
         _, first = np.unique(as_bytes, return_index=True)
         return self[np.sort(first)]
+
+    def filter(self, *, min_coverage: float = 0.0, min_identity: float = 0.0, max_identity: float = 1.0) -> "Alignment":
+        """The rows that resemble the query enough and cover enough of it; always the query itself.
+
+        Args:
+            min_coverage: share of the columns in which the row has a residue, 0 to 1 (hhfilter's `-cov`, in percent)
+            min_identity: share of the row's residues, gaps left out, that equal the query's in their column, 0 to 1
+                (hhfilter's `-qid`)
+            max_identity: the same share at most, so as to drop near copies of the query
+
+        Raises:
+            ValueError: for a share below 0 or above 1, such as a percentage.
+        """
+        shares = {"min_coverage": min_coverage, "min_identity": min_identity, "max_identity": max_identity}
+        for name, share in shares.items():
+            if not 0 <= share <= 1:
+                raise ValueError(f"{name} is a share between 0 and 1, not {share}")
+        rounding = 1e-9
+        identity = identity_to_query(self.msa)
+        kept = coverage_of_query(self.msa) >= min_coverage - rounding
+        kept &= (identity >= min_identity - rounding) & (identity <= max_identity + rounding)
+        kept[0] = True
+        return self[kept]
+
+    def neff(self, identity: float = 0.8) -> float:
+        """Effective number of sequences: each row counts one over the number of rows, itself included, like it.
+
+        Args:
+            identity: rows are alike from this share of equal columns on, a gap being a letter too
+        """
+        return float(sequence_weights(self.msa, identity=identity).sum())
+
+    def concatenate(self, *others: "Alignment", axis: Literal["rows", "columns"] = "rows") -> "Alignment":
+        """This alignment and others as one.
+
+        Args:
+            others: for rows, alignments of the same query, whose rows follow; none is dropped, repeated queries
+                included, see `deduplicate`. For columns, alignments of other chains, whose row i continues row i
+            axis: "rows" stacks hits of several databases, "columns" joins the chains of a complex
+
+        Returns:
+            Rows keep ids and descriptions, and of the metadata what all share. Columns join the ids and the
+            descriptions of a row by tabs, as ColabFold does, and set `chain_lengths`, `copies` and `row_coverage`.
+
+        Raises:
+            ValueError: for other queries, or for another number of rows.
+        """
+        if axis not in ("rows", "columns"):
+            raise ValueError(f"axis must be 'rows' or 'columns', not {axis!r}")
+        parts = [self, *others]
+        return _stacked(parts) if axis == "rows" else _joined(parts)
+
+    def write(self, path: str | PathLike[str], format: str | None = None) -> None:
+        """Write a file in A3M, FASTA, Stockholm or Clustal, all of it or, where that fails, nothing.
+
+        `read_alignment` gives an equal alignment back, with three exceptions: inserted letters are not known and
+        written as `x`; insertions behind the last column are not known at all; and what the format cannot hold is
+        changed with one warning. That is an id that is empty, repeated (Stockholm, Clustal) or has blanks in it, a
+        gap in the query and, but for A3M, an insertion in it. Clustal has no place for descriptions, and only A3M for
+        chains (ColabFold's header).
+
+        Args:
+            path: the file; with `.gz`, `.xz` or `.bz2` at the end it is compressed
+            format: "a3m", "fasta", "stockholm" or "clustal"; None goes by the suffix
+
+        Raises:
+            AlignmentError: for an unknown format, or a file that cannot be written.
+
+        Warns:
+            AlignmentWarning: if something of the alignment cannot be written.
+        """
+        from evoformer.features.writing import write_alignment  # which needs this class
+
+        write_alignment(self, path, format)
+
+
+def _stacked(parts: Sequence[Alignment]) -> Alignment:
+    first = parts[0]
+    for part in parts[1:]:
+        if part.query != first.query:
+            sizes = f"{first.ids[0]!r} of {first.N_res} and {part.ids[0]!r} of {part.N_res} residues"
+            raise ValueError(f"rows of different queries cannot be stacked: {sizes}")
+    starts = np.cumsum([0, *(part.N_seq for part in parts)])
+    rows = [part.sparse_deletions[0] + start for part, start in zip(parts, starts, strict=False)]
+    deletions = (
+        np.concatenate(rows),
+        np.concatenate([part.sparse_deletions[1] for part in parts]),
+        np.concatenate([part.sparse_deletions[2] for part in parts]),
+    )
+    metadata = {
+        name: value
+        for name, value in first.metadata.items()
+        if name != "row_coverage" and all(part.metadata.get(name) == value for part in parts)
+    }
+    if "chain_lengths" in metadata and all("row_coverage" in part.metadata for part in parts):
+        metadata["row_coverage"] = np.concatenate([part.metadata["row_coverage"] for part in parts])
+    ids = [name for part in parts for name in part.ids]
+    descriptions = [text for part in parts for text in part.descriptions]
+    return Alignment(np.concatenate([part.msa for part in parts]), ids, descriptions, deletions, metadata)
+
+
+def _joined(parts: Sequence[Alignment]) -> Alignment:
+    first = parts[0]
+    for part in parts[1:]:
+        if part.N_seq != first.N_seq:
+            raise ValueError(f"columns of {first.N_seq} and of {part.N_seq} rows cannot be joined")
+    starts = np.cumsum([0, *(part.N_res for part in parts)])
+    columns = [part.sparse_deletions[1] + start for part, start in zip(parts, starts, strict=False)]
+    deletions = (
+        np.concatenate([part.sparse_deletions[0] for part in parts]),
+        np.concatenate(columns),
+        np.concatenate([part.sparse_deletions[2] for part in parts]),
+    )
+    coverage = [part.metadata.get("row_coverage", (part.msa != GAP).any(axis=1, keepdims=True)) for part in parts]
+    metadata = {
+        "chain_lengths": [length for part in parts for length in part.metadata.get("chain_lengths", [part.N_res])],
+        "copies": [number for part in parts for number in part.metadata.get("copies", [1])],
+        "row_coverage": np.concatenate(coverage, axis=1),
+    }
+    ids = ["\t".join(names) for names in zip(*(part.ids for part in parts), strict=True)]
+    descriptions = ["\t".join(texts) for texts in zip(*(part.descriptions for part in parts), strict=True)]
+    return Alignment(np.concatenate([part.msa for part in parts], axis=1), ids, descriptions, deletions, metadata)
 
 
 def _entries_of(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,9 +1,11 @@
 """How alike the rows of an alignment are."""
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Float32, Float64, UInt8
 
-from evoformer.constants import GAP
+from evoformer.constants import GAP, N_MSA_LETTERS
+
+ROWS_AT_ONCE = 512  # a block of the comparison of every row with every other
 
 
 def pairwise_identity(msa: UInt8[np.ndarray, "N_seq N_res"]) -> float:
@@ -15,3 +17,38 @@ def pairwise_identity(msa: UInt8[np.ndarray, "N_seq N_res"]) -> float:
     equal, compared = (one_hot @ one_hot.T)[pair], (present @ present.T)[pair]
     shares = equal[compared > 0] / compared[compared > 0]
     return float(shares.mean()) if len(shares) else float("nan")
+
+
+def sequence_weights(msa: UInt8[np.ndarray, "N_seq N_res"], *, identity: float = 0.8) -> Float64[np.ndarray, " N_seq"]:
+    """One over the number of rows, itself included, that equal a row in at least `identity` of the columns.
+
+    A gap counts as a letter. `msa` holds numbers of `MSA_ALPHABET`.
+    """
+    N_seq, N_res = msa.shape
+    neighbours = np.zeros(N_seq, np.int64)
+    blocks = [slice(start, start + ROWS_AT_ONCE) for start in range(0, N_seq, ROWS_AT_ONCE)]
+    for i, rows in enumerate(blocks):
+        one_hot = _one_hot(msa[rows])
+        for others in blocks[i:]:
+            equal_columns = one_hot @ _one_hot(msa[others]).T  # whole numbers, exact in float32
+            near = equal_columns >= identity * N_res - 1e-6
+            neighbours[rows] += near.sum(axis=1)
+            if others != rows:
+                neighbours[others] += near.sum(axis=0)
+    return 1 / neighbours
+
+
+def identity_to_query(msa: UInt8[np.ndarray, "N_seq N_res"]) -> Float64[np.ndarray, " N_seq"]:
+    """Share of each row's residues that equal the query's in their column; 0 for a row of gaps."""
+    present = msa != GAP
+    equal = np.count_nonzero((msa == msa[0]) & present, axis=1)
+    return equal / np.maximum(np.count_nonzero(present, axis=1), 1)
+
+
+def coverage_of_query(msa: UInt8[np.ndarray, "N_seq N_res"]) -> Float64[np.ndarray, " N_seq"]:
+    """Share of the columns in which each row has a residue."""
+    return np.count_nonzero(msa != GAP, axis=1) / msa.shape[1]
+
+
+def _one_hot(msa: UInt8[np.ndarray, "N_seq N_res"]) -> Float32[np.ndarray, "N_seq N_cell"]:
+    return (msa[:, :, None] == np.arange(N_MSA_LETTERS, dtype=np.uint8)).reshape(len(msa), -1).astype(np.float32)

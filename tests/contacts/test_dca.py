@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from evoformer.constants import GAP, MSA_ALPHABET, UNKNOWN
-from evoformer.contacts.dca import mean_field_dca, neff, sequence_weights
+from evoformer.contacts.dca import mean_field_dca, neff
+from evoformer.features.identity import sequence_weights
 
 
 def letters(*rows: str) -> np.ndarray:
@@ -94,7 +95,7 @@ def test_gaps_are_a_letter_to_the_weights() -> None:
 
 def test_weights_of_more_rows_than_a_block_are_the_same(monkeypatch: pytest.MonkeyPatch, small: np.ndarray) -> None:
     whole = sequence_weights(small)
-    monkeypatch.setattr("evoformer.contacts.dca.ROWS_AT_ONCE", 5)
+    monkeypatch.setattr("evoformer.features.identity.ROWS_AT_ONCE", 5)
     assert_allclose(sequence_weights(small), whole)
 
 
@@ -134,6 +135,6 @@ def test_what_is_no_alignment_is_refused() -> None:
     with pytest.raises(ValueError, match=r"shape \(4,\)"):
         mean_field_dca(np.zeros(4, np.uint8))
     with pytest.raises(ValueError, match="number 22, letters are 0 to 21"):
-        sequence_weights(np.full((2, 3), 22, np.uint8))
+        neff(np.full((2, 3), 22, np.uint8))
     with pytest.raises(ValueError, match="pseudocount is 0"):
         mean_field_dca(np.zeros((2, 3), np.uint8), pseudocount=0)

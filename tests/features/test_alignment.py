@@ -70,10 +70,83 @@ def test_rows_alone_keep_every_column(alignment, rows):
 def test_a_selection_keeps_the_chains_of_its_rows_and_columns():
     coverage = np.array([[True, True], [True, False], [False, True]])
     metadata = {"chain_lengths": [3, 2], "copies": [1, 4], "row_coverage": coverage}
-    chosen = Alignment(np.zeros((3, 5), np.uint8), metadata=metadata)[[0, 2], 2:]
+    msa = [[0, 0, 0, 0, 0], [0, 0, 0, 21, 21], [21, 21, 21, 0, 0]]
+    chosen = Alignment(msa, metadata=metadata)[[0, 2], 2:]
     assert chosen.metadata["chain_lengths"] == [1, 2]
     assert chosen.metadata["copies"] == [1, 4]
     assert chosen.metadata["row_coverage"].tolist() == [[True, True], [False, True]]
+
+
+def test_a_selection_of_columns_asks_anew_which_chains_a_row_covers():
+    coverage = np.array([[True, True], [True, True]])
+    metadata = {"chain_lengths": [2, 3], "copies": [1, 1], "row_coverage": coverage}
+    alignment = Alignment([[0, 0, 0, 0, 0], [3, 21, 21, 21, 4]], metadata=metadata)
+    chosen = alignment[:, [3, 1]]
+    assert chosen.metadata["chain_lengths"] == [1, 1]
+    assert chosen.metadata["row_coverage"].tolist() == [[True, True], [False, False]]
+    assert alignment[:, 2:].metadata["row_coverage"].tolist() == [[False, True], [False, True]]
+
+
+def test_equal_means_letters_deletions_and_ids(alignment):
+    same = Alignment(alignment.msa, alignment.ids, None, alignment.deletions)
+    assert alignment == same
+    assert alignment == alignment[::-1][::-1]
+    assert alignment != alignment[:3]
+    assert alignment != Alignment(alignment.msa, alignment.ids)
+    assert alignment != Alignment(alignment.msa, None, None, alignment.deletions)
+    assert alignment != Alignment((alignment.msa + 1) % 22, alignment.ids, None, alignment.deletions)
+    assert alignment != "MKT"
+
+
+def of_rows(*rows):
+    return Alignment([["ARNDCQEGHILKMFPSTWYVX-".index(letter) for letter in row] for row in rows])
+
+
+def test_rows_are_filtered_by_their_coverage_of_the_query_and_identity_with_it():
+    alignment = of_rows("ARND", "AR--", "ARNE", "GG--", "----")
+    kept = lambda **options: alignment.filter(**options).ids  # noqa: E731
+    assert kept() == alignment.ids
+    assert kept(min_coverage=0.5) == ["sequence_0", "sequence_1", "sequence_2", "sequence_3"]
+    assert kept(min_coverage=0.51) == ["sequence_0", "sequence_2"]
+    assert kept(min_identity=0.75) == ["sequence_0", "sequence_1", "sequence_2"]
+    assert kept(min_identity=0.76) == ["sequence_0", "sequence_1"]
+    assert kept(max_identity=0.75) == ["sequence_0", "sequence_2", "sequence_3", "sequence_4"]
+    assert of_rows("A-", "AR").filter(min_coverage=1).ids == ["sequence_0", "sequence_1"]
+    with pytest.raises(ValueError, match="min_identity is a share between 0 and 1, not 35"):
+        alignment.filter(min_identity=35)
+
+
+def test_neff_counts_rows_by_their_neighbours():
+    assert of_rows("ARNDC", "ARNDC", "ARNDE", "GGGGG").neff() == pytest.approx(2)
+    assert of_rows("ARNDC", "ARNDC", "ARNDE", "GGGGG").neff(identity=0.9) == pytest.approx(3)
+
+
+def test_rows_of_one_query_are_stacked():
+    one = Alignment([[1, 2], [3, 21]], ["q", "a"], ["q", "a first"], [[0, 0], [0, 4]], {"format": "a3m", "x": 1})
+    two = Alignment([[1, 2], [5, 6]], ["q", "b"], ["q", "b second"], [[0, 0], [7, 0]], {"format": "fasta", "x": 1})
+    both = one.concatenate(two, one)
+    assert both.ids == ["q", "a", "q", "b", "q", "a"]
+    assert both.descriptions[3] == "b second"
+    assert both.msa.tolist() == [*one.msa.tolist(), *two.msa.tolist(), *one.msa.tolist()]
+    assert both.deletions.tolist() == [[0, 0], [0, 4], [0, 0], [7, 0], [0, 0], [0, 4]]
+    assert both.metadata == {"x": 1}
+    with pytest.raises(ValueError, match="'q' of 2 and 'sequence_0' of 3 residues"):
+        one.concatenate(Alignment([[1, 2, 3]]))
+
+
+def test_columns_of_chains_are_joined():
+    one = Alignment([[1, 2], [3, 21]], ["q", "a"], deletions=[[0, 0], [0, 4]])
+    two = Alignment([[1, 2, 3], [21, 21, 21]], ["p", "b"], deletions=[[0, 0, 0], [5, 0, 0]])
+    both = one.concatenate(two, axis="columns")
+    assert both.ids == ["q\tp", "a\tb"]
+    assert both.msa.tolist() == [[1, 2, 1, 2, 3], [3, 21, 21, 21, 21]]
+    assert both.deletions.tolist() == [[0, 0, 0, 0, 0], [0, 4, 5, 0, 0]]
+    assert (both.metadata["chain_lengths"], both.metadata["copies"]) == ([2, 3], [1, 1])
+    assert both.metadata["row_coverage"].tolist() == [[True, True], [True, False]]
+    with pytest.raises(ValueError, match="2 and of 1 rows"):
+        one.concatenate(Alignment([[1]]), axis="columns")
+    with pytest.raises(ValueError, match="'rows' or 'columns', not 'chains'"):
+        one.concatenate(two, axis="chains")
 
 
 def test_the_first_of_equal_rows_stays_in_place_with_its_deletions():
