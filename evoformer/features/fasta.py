@@ -16,8 +16,10 @@ _FASTA_ANNOTATION = re.compile(rb"(ss|sa|aa)_(pred|conf|dssp)\b")
 _COLABFOLD = re.compile(rb"#\s*(\d{1,9}(?:,\d{1,9})*)\s+(\d{1,9}(?:,\d{1,9})*)\s*")
 
 
-def read_records(lines: list[bytes], first_line: int, report: Report, *, a3m: bool) -> tuple[list[Record], list[bytes]]:
-    """The records of an A3M or FASTA file, and its comment lines.
+def read_records(
+    lines: list[bytes], first_line: int, report: Report, *, a3m: bool, limit: int | None = None
+) -> tuple[list[Record], list[tuple[int, bytes]]]:
+    """The records of an A3M or FASTA file, and its comment lines with their numbers.
 
     Rows may be wrapped. Lines that begin with `#`, and in FASTA with `;`, are comments. HH-suite's annotation
     records are left out.
@@ -27,12 +29,13 @@ def read_records(lines: list[bytes], first_line: int, report: Report, *, a3m: bo
         first_line: the number of the first one
         report: where errors go
         a3m: whether to read the file as A3M or as FASTA
+        limit: how many records to read
 
     Raises:
         AlignmentError: for a row before the first header, or a header without a row.
     """
     records: list[Record] = []
-    comments: list[bytes] = []
+    comments: list[tuple[int, bytes]] = []
     annotation = _A3M_ANNOTATION if a3m else _FASTA_ANNOTATION
     pieces: list[tuple[int, int, bytes]] | None = None  # of the record that the next row belongs to
     for number, line in enumerate(lines, start=first_line):
@@ -43,11 +46,13 @@ def read_records(lines: list[bytes], first_line: int, report: Report, *, a3m: bo
             header = text[1:].strip()
             pieces = []
             if not annotation.match(header):
+                if len(records) == limit:
+                    break
                 header = header or b"sequence_%d" % len(records)
                 name, description = (text.decode("utf-8", "replace") for text in (header.split()[0], header))
                 records.append(Record(len(records) + 1, name, description, number, pieces))
         elif text.startswith(b"#") or (text.startswith(b";") and not a3m):
-            comments.append(text)
+            comments.append((number, text))
         elif pieces is None:
             raise report.error(f"line {number}: a row before the first header ('>')", line=number)
         else:
@@ -61,19 +66,21 @@ def read_records(lines: list[bytes], first_line: int, report: Report, *, a3m: bo
     return records, comments
 
 
-def read_plain_rows(lines: list[bytes], first_line: int) -> list[Record]:
+def read_plain_rows(lines: list[bytes], first_line: int, limit: int | None = None) -> list[Record]:
     """A record a line, as PSICOV and other contact predictors have them. Lines with `#` or `;` first are comments."""
     records: list[Record] = []
     for number, line in enumerate(lines, start=first_line):
+        if len(records) == limit:
+            break
         if line.strip() and not line.lstrip().startswith((b"#", b";")):
             name = f"sequence_{len(records)}"
             records.append(Record(len(records) + 1, name, name, number, [(number, 0, line)]))
     return records
 
 
-def colabfold_chains(comments: list[bytes]) -> tuple[list[int], list[int]] | None:
-    """The lengths and the copies of the chains, if the first comment is ColabFold's."""
-    found = _COLABFOLD.fullmatch(comments[0]) if comments else None
+def colabfold_chains(comment: bytes) -> tuple[list[int], list[int]] | None:
+    """The lengths and the copies of the chains, if the file's first comment is ColabFold's."""
+    found = _COLABFOLD.fullmatch(comment)
     if found is None:
         return None
     lengths, copies = ([int(number) for number in group.split(b",")] for group in found.groups())
@@ -92,11 +99,17 @@ def name_both_halves(records: list[Record], N_chain: int) -> None:
         record.id = "\t".join(field.split(maxsplit=1)[0] for field in fields if field.strip()) or record.id
 
 
-def chain_metadata(lengths: list[int], copies: list[int], msa: NDArray[np.uint8], report: Report) -> dict[str, Any]:
-    """ColabFold's chains as metadata: `chain_lengths`, `copies`, and `row_coverage` [N_seq, N_chain]."""
+def chain_metadata(
+    lengths: list[int], copies: list[int], msa: NDArray[np.uint8], report: Report, *, line: int
+) -> dict[str, Any]:
+    """ColabFold's chains as metadata: `chain_lengths`, `copies`, and `row_coverage` [N_seq, N_chain].
+
+    `line` is the header's number.
+    """
     if sum(lengths) != msa.shape[1] or 0 in lengths:
         promised = "+".join(str(length) for length in lengths)
-        raise report.error(f"the header promises chains of {promised} residues, but the query has {msa.shape[1]}")
+        message = f"the header (line {line}) promises chains of {promised} residues, but the query has {msa.shape[1]}"
+        raise report.error(message, line=line)
     starts = np.cumsum([0, *lengths[:-1]])
     coverage = np.logical_or.reduceat(msa != GAP, starts, axis=1)
     return {"chain_lengths": lengths, "copies": copies, "row_coverage": coverage}

@@ -1,7 +1,8 @@
 """`read_alignment`: A3M, A2M, FASTA, Stockholm, Clustal and plain rows to an `Alignment`."""
 
 import re
-from itertools import takewhile
+from collections.abc import Callable
+from itertools import islice, takewhile
 from typing import Any
 
 from evoformer.features.alignment import Alignment
@@ -29,6 +30,9 @@ _FORMATS = {
 _A3M_SUFFIXES = {".a3m", ".a2m"}
 _FASTA_SUFFIXES = {".fa", ".fasta", ".fas", ".mfa"}
 
+# HH-suite's annotation records are no rows.
+_RECORD = re.compile(rb"^[ \t]*>[ \t]*(?!ss_|sa_|aa_)", re.MULTILINE)
+_PLAIN_LINE = re.compile(rb"^[ \t]*[^#; \t\n]", re.MULTILINE)
 _PLAIN_ROW = re.compile(rb"[A-Za-z.\-_~*]+")
 _BLOCK_ROW = re.compile(rb"\S+\s+[A-Za-z.\-_~*]+(\s+\d+)?")
 _STOCKHOLM_LINE = re.compile(rb"#=G[FSRC]|#\s*STOCKHOLM\b", re.IGNORECASE)
@@ -57,10 +61,13 @@ def read_alignment(
             gzip, xz and bzip2 are recognised by their first bytes
         format: "a3m", "a2m", "fasta", "stockholm", "clustal", "plain" (a row a line), or "auto": the content
             decides. Between A3M and FASTA the suffix does (`.a3m`, `.a2m`; `.fa`, `.fasta`, `.fas`, `.mfa`); with
-            another or none, a lower-case letter or ColabFold's header means A3M
+            another or none, a lower-case letter or ColabFold's header means A3M. Stockholm and Clustal asked for by
+            name may lack their header
         index: which one, from 0, of several alignments in a file, separated by NUL (MMseqs2) or `//` (Stockholm)
         query: the sequence, without gaps, of the row to make the query, if that is not the first one
-        max_seqs: how many rows to read, the query included
+        max_seqs: how many rows to read, the query included. Nothing behind them is looked at: neither errors nor
+            oddities, nor further alignments in the file. A3M, FASTA and plain rows are read and decompressed no
+            further than needed, unless `query` or a later `index` is asked for
         uppercase: read the lower-case letters of A3M as columns
         strict: make an error of what would be a warning
 
@@ -75,7 +82,10 @@ def read_alignment(
         AlignmentWarning: once a file, if it was read but has oddities: `*`, `_` or `~` in rows, a gap in an A3M
             query, a Stockholm file without its end.
     """
-    data, path = read_source(source)
+    enough = None
+    if max_seqs is not None and max_seqs > 0 and query is None and not index:
+        enough = _end_of_rows(max_seqs)
+    data, path = read_source(source, enough)
     report = Report(path)
     if format != "auto" and format not in _FORMATS:
         raise report.error(f"unknown format {format!r}, known are {listed(['auto', *_FORMATS], limit=9)}")
@@ -83,6 +93,7 @@ def read_alignment(
         raise report.error(f"max_seqs must be at least 1, not {max_seqs}")
 
     parts, separator = _split_at_nul(data), "NUL"
+    del data  # the lines are a copy
     if not parts:
         raise report.error("no sequences in file")
     found = _format_of(parts, path, format, report)
@@ -93,26 +104,42 @@ def read_alignment(
         raise report.error("no sequences in file")
     first_line, lines = parts[_choose(parts, separator, index, found, report)]
 
-    records, comments = _records(lines, first_line, found, report)
+    records, comments = _records(lines, first_line, found, report, max_seqs if query is None else None)
     if not records:
         raise report.error("no sequences in file")
-    chains = colabfold_chains(comments) if found == "a3m" else None
+    chains = colabfold_chains(comments[0][1]) if comments and found == "a3m" else None
     if chains is not None and len(chains[0]) > 1:
         name_both_halves(records, N_chain=len(chains[0]))
     if query is not None:
-        records = _query_first(records, query, report)
-    records = records[:max_seqs]
+        records = _query_first(records, query, report)[:max_seqs]
     if found == "a3m":
         msa, deletions = a3m_matrix(records, report, uppercase=uppercase)
     else:
-        msa, deletions = aligned_matrix(records, report)
+        msa, deletions = aligned_matrix(records, report, fasta=found == "fasta")
     metadata: dict[str, Any] = {"format": found}
     if chains is not None:
-        metadata |= chain_metadata(*chains, msa, report)
+        metadata |= chain_metadata(*chains, msa, report, line=comments[0][0])
     report.close(strict=strict, stacklevel=2)
     return Alignment(
         msa, [record.id for record in records], [record.description for record in records], deletions, metadata
     )
+
+
+def _end_of_rows(max_seqs: int) -> Callable[[bytes], int | None]:
+    """What tells from the beginning of a text where its first `max_seqs` rows end; None if it is to be read on."""
+
+    def end_of_rows(text: bytes) -> int | None:
+        start = len(text) - len(text.lstrip(b"\0 \t\n\v\f"))
+        nul = text.find(b"\0", start)
+        end = nul if nul >= 0 else text.rfind(b"\n") + 1  # the last line may go on
+        family = _content(text[start:end].split(b"\n"))
+        if family not in ("fasta", "plain"):
+            return None
+        rows = (_RECORD if family == "fasta" else _PLAIN_LINE).finditer(text, start, end)
+        behind = next(islice(rows, max_seqs, None), None)
+        return None if behind is None else behind.start()
+
+    return end_of_rows
 
 
 def _split_at_nul(data: bytes) -> list[tuple[int, list[bytes]]]:
@@ -130,6 +157,10 @@ def _format_of(parts: list[tuple[int, list[bytes]]], path: str | None, format: s
     """The format to read: the content's, checked against the one asked for; A2M is called A3M from here on."""
     first_line, lines = parts[0]
     family = _content(lines)
+    if format in ("stockholm", "clustal") and (family is None or (family == "plain" and len(lines) > 1)):
+        family = format
+    if family == "clustal" and format == "stockholm" and not _starts_clustal(lines):
+        family = format
     if family is None:
         number, line = next((i, line) for i, line in enumerate(lines, start=first_line) if line.strip())
         start = line.strip()[:40].decode("utf-8", "replace")
@@ -145,10 +176,15 @@ def _format_of(parts: list[tuple[int, list[bytes]]], path: str | None, format: s
     return "a3m" if suffix in _A3M_SUFFIXES or any(_looks_like_a3m(lines) for _, lines in parts) else "fasta"
 
 
+def _starts_clustal(lines: list[bytes]) -> bool:
+    texts = (line.strip() for line in lines)
+    return next(text for text in texts if text and not text.startswith((b"#", b";"))).upper().startswith(b"CLUSTAL")
+
+
 def _looks_like_a3m(lines: list[bytes]) -> bool:
     """Whether there is HH-suite's or ColabFold's first line, or a lower-case letter in a row."""
     first = next(line.strip() for line in lines if line.strip())
-    if first.startswith(b"#A3M#") or colabfold_chains([first]) is not None:
+    if first.startswith(b"#A3M#") or colabfold_chains(first) is not None:
         return True
     rows = (line for line in lines if not line.lstrip().startswith((b">", b"#", b";")))
     return any(line != line.upper() for line in rows)
@@ -185,23 +221,25 @@ def _choose(parts: list[tuple[int, list[bytes]]], separator: str, index: int | N
 
 def _columns(part: tuple[int, list[bytes]], found: str, report: Report) -> int:
     first_line, lines = part
-    records, _ = _records(lines, first_line, found, report)
+    silent = Report(report.path)
+    records, _ = _records(lines, first_line, found, silent, limit=1)
     if not records:
         return 0
-    silent = Report(report.path)
     matrix = a3m_matrix(records[:1], silent) if found == "a3m" else aligned_matrix(records[:1], silent)
     return int(matrix[0].shape[1])
 
 
-def _records(lines: list[bytes], first_line: int, found: str, report: Report) -> tuple[list[Record], list[bytes]]:
-    """The records, and the comment lines of A3M and FASTA."""
+def _records(
+    lines: list[bytes], first_line: int, found: str, report: Report, limit: int | None
+) -> tuple[list[Record], list[tuple[int, bytes]]]:
+    """The records, `limit` at most, and the comment lines of A3M and FASTA with their numbers."""
     if found == "stockholm":
-        return read_stockholm(lines, first_line, report), []
+        return read_stockholm(lines, first_line, report, limit), []
     if found == "clustal":
-        return read_clustal(lines, first_line, report), []
+        return read_clustal(lines, first_line, report, limit), []
     if found == "plain":
-        return read_plain_rows(lines, first_line), []
-    return read_records(lines, first_line, report, a3m=found == "a3m")
+        return read_plain_rows(lines, first_line, limit), []
+    return read_records(lines, first_line, report, a3m=found == "a3m", limit=limit)
 
 
 def _query_first(records: list[Record], query: str, report: Report) -> list[Record]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from evoformer.features.alignment import AlignmentError, AlignmentWarning
 
 
-@dataclass
+@dataclass(slots=True)
 class Record:
     """One sequence as the file has it.
 
@@ -34,6 +34,7 @@ class Report:
 
     path: str | None
     notes: list[str] = field(default_factory=list)
+    places: list[tuple[Record | None, int | None]] = field(default_factory=list)  # of each note: record, line
 
     def error(
         self, message: str, *, record: Record | None = None, line: int | None = None, column: int | None = None
@@ -44,17 +45,19 @@ class Report:
             line = record.line
         return AlignmentError(message, path=self.path, record=number, line=line, column=column)
 
-    def note(self, message: str) -> None:
-        """Remember an oddity."""
+    def note(self, message: str, *, record: Record | None = None, line: int | None = None) -> None:
+        """Remember an oddity, and where it was first met."""
         self.notes.append(message)
+        self.places.append((record, line))
 
     def close(self, *, strict: bool, stacklevel: int) -> None:
-        """Give the one warning, or raise it as an error if strict."""
+        """Give the one warning, or raise it as an error at the place of the first oddity if strict."""
         if not self.notes:
             return
         message = "; ".join(self.notes)
         if strict:
-            raise self.error(message)
+            record, line = self.places[0]
+            raise self.error(message, record=record, line=line)
         where = "" if self.path is None else f"{self.path}: "
         warnings.warn(AlignmentWarning(where + message), stacklevel=stacklevel + 1)
 

@@ -1,7 +1,8 @@
 """Rows of characters to letter numbers and deletions, for formats with insertions in lower case and for the others."""
 
 import string
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from evoformer.features.records import Record, Report, listed
 _INSERTION = 254
 _OTHER = 255  # a character that no row may have
 _UNUSUAL_GAPS = b"_~"
+_CHARACTERS_AT_ONCE = 2**18
 
 
 def _letter_table() -> NDArray[np.uint8]:
@@ -43,43 +45,46 @@ def a3m_matrix(
     Returns:
         letters [N_seq, N_res]; the residues inserted before each column, those after the last one left out
     """
-    rows = [record.row.replace(b".", b"") for record in records]
-    if uppercase:
-        rows = [row.upper() for row in rows]
-    rows = _without_stars(rows, records, report, as_gaps=False)
-    codes, ends = _coded(rows, records, report, _A3M, blank=".")
-
-    inserted = np.flatnonzero(codes == _INSERTION)
-    owner = np.searchsorted(ends, inserted, side="right")
-    widths = np.diff(ends, prepend=0) - np.bincount(owner, minlength=len(rows))
-    N_res = int(widths[0])
-    query = codes[: ends[0]]
+    characters = _Characters(records, report, _A3M, blank=".", uppercase=uppercase)
+    query, _ = characters.coded(slice(0, 1))
+    N_res = int(np.count_nonzero(query != _INSERTION))
     if not (query <= UNKNOWN).any():
         if (query == _INSERTION).any():
             hint = "; uppercase=True reads lower case as match letters"
             raise report.error(f"query has no upper-case (match) letters: {records[0]}{hint}", record=records[0])
         raise report.error(f"query has no residues, only gaps: {records[0]}", record=records[0])
-    wrong = np.flatnonzero(widths != N_res)
-    if len(wrong):
-        record = records[wrong[0]]
-        raise report.error(f"{record} has {widths[wrong[0]]} match columns, expected {N_res}", record=record)
 
-    msa = codes[codes != _INSERTION].reshape(len(rows), N_res)
-    column = inserted - np.arange(len(inserted)) - owner * N_res  # the match letters before it in its row
-    inside = column < N_res
-    cells, counts = np.unique(owner[inside] * N_res + column[inside], return_counts=True)
+    msa = np.empty((len(records), N_res), np.uint8)
+    deletions = _Deletions(N_res)
+    for rows in characters.portions():
+        codes, ends = characters.coded(rows)
+        inserted = np.flatnonzero(codes == _INSERTION)
+        owner = np.searchsorted(ends, inserted, side="right")
+        widths = np.diff(ends, prepend=0) - np.bincount(owner, minlength=len(ends))
+        wrong = np.flatnonzero(widths != N_res)
+        if len(wrong):
+            record = records[rows][wrong[0]]
+            raise report.error(f"{record} has {widths[wrong[0]]} match columns, expected {N_res}", record=record)
+        msa[rows] = codes[codes != _INSERTION].reshape(-1, N_res)
+        column = inserted - np.arange(len(inserted)) - owner * N_res  # the match letters before it in its row
+        deletions.add(owner + rows.start, column)
+    characters.close()
+
     gaps = np.flatnonzero(msa[0] == GAP)
     if len(gaps):
         msa[0, gaps] = UNKNOWN
         where = ("column " if len(gaps) == 1 else "columns ") + listed([str(gap) for gap in gaps])
         report.note(
             f"query has a gap at {where} (counted from 0), read as X; aligned FASTA with gaps in the query needs "
-            "format='fasta'"
+            "format='fasta'",
+            record=records[0],
         )
-    return msa, (cells // N_res, cells % N_res, counts.astype(np.int32))
+    return msa, deletions.sparse()
 
 
-def aligned_matrix(records: Sequence[Record], report: Report) -> tuple[NDArray[np.uint8], SparseDeletions]:
+def aligned_matrix(
+    records: Sequence[Record], report: Report, *, fasta: bool = False
+) -> tuple[NDArray[np.uint8], SparseDeletions]:
     """Rows of one length, in any case, `-` and `.` both gaps (FASTA, Stockholm, Clustal, plain rows).
 
     Columns where the query has a gap are removed; the residues that other rows have there are insertions.
@@ -87,69 +92,150 @@ def aligned_matrix(records: Sequence[Record], report: Report) -> tuple[NDArray[n
     Args:
         records: the sequences, the query first
         report: where errors and oddities go
+        fasta: whether the file may be A3M, taken for FASTA
 
     Returns:
         letters [N_seq, N_res]; the residues removed before each column that is left, those after the last one left out
     """
-    rows = [record.row.upper() for record in records]
-    rows = _without_stars(rows, records, report, as_gaps=len({len(row) for row in rows}) == 1)
-    codes, ends = _coded(rows, records, report, _ALIGNED)
+    characters = _Characters(records, report, _ALIGNED, uppercase=True)
+    query, _ = characters.coded(slice(0, 1))
+    kept = np.flatnonzero(query != GAP)
+    removed = np.flatnonzero(query == GAP)
+    place = np.searchsorted(kept, removed)  # the column that is left after each removed one
 
-    widths = np.diff(ends, prepend=0)
-    wrong = np.flatnonzero(widths != widths[0])
-    if len(wrong):
-        record = records[wrong[0]]
-        distinct = listed([str(width) for width in dict.fromkeys(widths.tolist())])
-        first = f"{record} is the first to differ from the query"
-        raise report.error(f"not an alignment, rows have {distinct} columns; {first}", record=record)
-    columns = codes.reshape(len(rows), -1)
-    kept = np.flatnonzero(columns[0] != GAP)
+    msa = np.empty((len(records), len(kept)), np.uint8)
+    deletions = _Deletions(len(kept))
+    for rows in characters.portions():
+        codes, ends = characters.coded(rows)
+        wrong = np.flatnonzero(np.diff(ends, prepend=0) != len(query))
+        if len(wrong):
+            record = records[rows][wrong[0]]
+            widths = [characters.width(row) for row in range(len(records))]
+            distinct = listed([str(width) for width in dict.fromkeys(widths)])
+            first = f"{record} is the first to differ from the query"
+            hint = _a3m_hint(records) if fasta else ""
+            raise report.error(f"not an alignment, rows have {distinct} columns; {first}{hint}", record=record)
+        columns = codes.reshape(-1, len(query))
+        msa[rows] = columns[:, kept]
+        owner, which = np.nonzero(columns[:, removed] != GAP)
+        deletions.add(owner + rows.start, place[which])
+    characters.close()
     if not len(kept):
         raise report.error(f"query has no residues, only gaps: {records[0]}", record=records[0])
-
-    removed_before = np.diff(kept, prepend=-1) - 1
-    deletions = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int32))]
-    for column in np.flatnonzero(removed_before):
-        removed = columns[:, kept[column] - removed_before[column] : kept[column]]
-        counts = np.count_nonzero(removed != GAP, axis=1)
-        owner = np.flatnonzero(counts)
-        deletions.append((owner, np.full(len(owner), column), counts[owner].astype(np.int32)))
-    owners, places, numbers = zip(*deletions, strict=True)
-    return columns[:, kept], (np.concatenate(owners), np.concatenate(places), np.concatenate(numbers))
+    return msa, deletions.sparse()
 
 
-def _without_stars(rows: list[bytes], records: Sequence[Record], report: Report, *, as_gaps: bool) -> list[bytes]:
-    """Stop codons: those that end a row are removed (or, where each is a column, made gaps), others are X."""
-    final = [i for i, row in enumerate(rows) if row.endswith(b"*")]
-    for i in final:
-        stripped = rows[i].rstrip(b"*")
-        rows[i] = stripped.ljust(len(rows[i]), b"-") if as_gaps else stripped
-    inner = [i for i, row in enumerate(rows) if b"*" in row]
-    for i in inner:
-        rows[i] = rows[i].replace(b"*", b"X")
-    if final:
-        report.note(f"trailing '*' removed from {_numbers(final, records)}")
-    if inner:
-        report.note(f"'*' read as X in {_numbers(inner, records)}")
-    return rows
+def _a3m_hint(records: Sequence[Record]) -> str:
+    """What to do with ragged rows whose upper-case letters and `-` agree in number."""
+    not_columns = string.ascii_lowercase.encode() + b".*"
+    widths = {len(record.row.translate(None, not_columns)) for record in records}
+    if len(widths) != 1 or 0 in widths:
+        return ""
+    return f"; without lower-case letters all rows have {widths.pop()}: format='a3m' reads those as insertions"
 
 
-def _coded(
-    rows: list[bytes], records: Sequence[Record], report: Report, table: NDArray[np.uint8], blank: str = ""
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """All rows' letter numbers in one array, and where each row ends. `blank` was taken out of the file's rows."""
-    characters = b"".join(rows)
-    codes = table[np.frombuffer(characters, np.uint8)]
-    ends = np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)))
-    bad = np.flatnonzero(codes == _OTHER)
-    if len(bad):
-        known = set(string.ascii_letters + "*" + string.whitespace + blank)
-        known |= {chr(i) for i in np.flatnonzero(table != _OTHER)}
-        raise _bad_character(records[np.searchsorted(ends, bad[0], side="right")], known, report)
-    unusual = [chr(gap) for gap in _UNUSUAL_GAPS if gap in characters]
-    if unusual:
-        report.note(" and ".join(repr(gap) for gap in unusual) + " read as gaps")
-    return codes, ends
+class _Deletions:
+    """Counts of insertions, collected portion by portion."""
+
+    def __init__(self, N_res: int) -> None:
+        self.N_res = N_res
+        self.cells: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+        self.counts: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
+
+    def add(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
+        """Residues inserted before these columns, ordered by row and column; after the last one they do not count."""
+        inside = columns < self.N_res
+        cells = rows[inside] * self.N_res + columns[inside]
+        starts = np.flatnonzero(np.diff(cells, prepend=-1))
+        self.cells.append(cells[starts])
+        self.counts.append(np.diff(starts, append=len(cells)).astype(np.int32))
+
+    def sparse(self) -> SparseDeletions:
+        """Rows, columns and counts."""
+        cells = np.concatenate(self.cells)
+        return cells // max(self.N_res, 1), cells % max(self.N_res, 1), np.concatenate(self.counts)
+
+
+class _Characters:
+    """The letter numbers of records, made for a portion of the rows at a time so that little memory is in use."""
+
+    def __init__(
+        self,
+        records: Sequence[Record],
+        report: Report,
+        table: NDArray[np.uint8],
+        *,
+        blank: str = "",
+        uppercase: bool = False,
+    ) -> None:
+        """`blank` is a character of the file's rows that means nothing."""
+        self.records, self.report, self.table = records, report, table
+        self.blank, self.uppercase = blank, uppercase
+        self.unusual: set[str] = set()
+        self.final_stars: list[int] = []
+        self.inner_stars: list[int] = []
+
+    def portions(self) -> Iterator[slice]:
+        """All rows, some at a time."""
+        size = max(1, _CHARACTERS_AT_ONCE // max(1, len(self.records[0].row)))
+        for start in range(0, len(self.records), size):
+            yield slice(start, min(start + size, len(self.records)))
+
+    def coded(self, rows: slice) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The rows' letter numbers in one array, and where each row ends.
+
+        Stop codons that end a row are removed (or, where each is a column, made gaps), others are X.
+        """
+        texts = [self._text(row) for row in range(rows.start, rows.stop)]
+        characters = b"".join(texts)
+        if b"*" in characters:
+            texts = [self._without_stars(row, text) for row, text in enumerate(texts, start=rows.start)]
+            characters = b"".join(texts)
+        codes = self.table[np.frombuffer(characters, np.uint8)]
+        ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+        bad = np.flatnonzero(codes == _OTHER)
+        if len(bad):
+            known = set(string.ascii_letters + "*" + string.whitespace + self.blank)
+            known |= {chr(i) for i in np.flatnonzero(self.table != _OTHER)}
+            record = self.records[rows][np.searchsorted(ends, bad[0], side="right")]
+            raise _bad_character(record, known, self.report)
+        self.unusual |= {chr(gap) for gap in _UNUSUAL_GAPS if gap in characters}
+        return codes, ends
+
+    def width(self, row: int) -> int:
+        """Characters of a row, without its last stars."""
+        return len(self._text(row).rstrip(b"*"))
+
+    def close(self) -> None:
+        """Tell the report what was odd."""
+        for rows, what in ((self.final_stars, "trailing '*' removed from"), (self.inner_stars, "'*' read as X in")):
+            found = sorted(set(rows))
+            if found:
+                self.report.note(f"{what} {_numbers(found, self.records)}", record=self.records[found[0]])
+        if self.unusual:
+            gaps = " and ".join(repr(gap) for gap in sorted(self.unusual))
+            first = next(record for record in self.records if any(gap in record.row for gap in _UNUSUAL_GAPS))
+            self.report.note(f"{gaps} read as gaps", record=first)
+
+    def _text(self, row: int) -> bytes:
+        text = self.records[row].row
+        if self.blank:
+            text = text.replace(self.blank.encode(), b"")
+        return text.upper() if self.uppercase else text
+
+    @cached_property
+    def _stars_are_columns(self) -> bool:
+        return not self.blank and len({len(record.row) for record in self.records}) == 1
+
+    def _without_stars(self, row: int, text: bytes) -> bytes:
+        if text.endswith(b"*"):
+            self.final_stars.append(row)
+            stripped = text.rstrip(b"*")
+            text = stripped.ljust(len(text), b"-") if self._stars_are_columns else stripped
+        if b"*" in text:
+            self.inner_stars.append(row)
+            text = text.replace(b"*", b"X")
+        return text
 
 
 def _bad_character(record: Record, known: set[str], report: Report) -> Exception:

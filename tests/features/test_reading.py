@@ -8,6 +8,7 @@ import io
 import lzma
 import re
 import time
+import tracemalloc
 import warnings
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from evoformer.constants import AMBIGUOUS
+from evoformer.constants import MSA_ALPHABET as ALPHABET
 from evoformer.features.alignment import AlignmentError, AlignmentWarning
 from evoformer.features.reading import read_alignment
 
@@ -443,17 +445,157 @@ def test_max_seqs_limits_the_rows_read():
     assert deletions_of(alignment) == "1:4=2"
 
 
+class Counted(io.BytesIO):
+    """An open file that counts what is read of it."""
+
+    N_read = 0
+
+    def read(self, size=-1):
+        data = super().read(size)
+        self.N_read += len(data)
+        return data
+
+
+MANY_ROWS = b"".join(b">%d\nMKTAYWQLNDEG\n" % i for i in range(100_000))
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress, bz2.compress])
+def test_max_seqs_stops_reading(compress):
+    rng = np.random.default_rng(0)
+    rows = rng.choice(np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY", np.uint8), (20_000, 100))
+    data = compress(b"".join(b">%d\n%b\n" % (i, row.tobytes()) for i, row in enumerate(rows)))
+    file = Counted(data)
+    assert read_quietly(file, max_seqs=1000).ids == [str(i) for i in range(1000)]
+    assert file.N_read < 0.75 * len(data) if compress is bz2.compress else file.N_read < 0.25 * len(data)
+    whole = Counted(data)
+    read_quietly(whole)
+    assert whole.N_read == len(data)
+
+
+@pytest.mark.parametrize("max_seqs", [1, 2, 3])
+def test_errors_and_oddities_behind_max_seqs_do_not_matter(max_seqs, tmp_path):
+    good, bad = ">a\nMKT\n>b\nM-T\n>c\nMKA\n", ">d\nM?T*\n>e\n>f\nMKTTTTTT\n\0>g\nMK\n"
+    assert read_quietly(good + bad, max_seqs=max_seqs).ids == ["a", "b", "c"][:max_seqs]
+    blocks = "a MKT\nb M-T\nc MKA\nd M?T*\nd MKT\ne\n"
+    for header in ("# STOCKHOLM 1.0\n", "CLUSTAL W\n\n"):
+        assert read_quietly(header + blocks + "//\n" * ("#" in header), max_seqs=max_seqs).N_seq == max_seqs
+    assert read_quietly("MKT\nM-T\nMKA\nM?\nMKTTT\n", max_seqs=max_seqs).N_seq == max_seqs
+    damaged = tmp_path / "cut.a3m.gz"
+    damaged.write_bytes(gzip.compress(MANY_ROWS)[:-100])
+    assert read_quietly(damaged, max_seqs=max_seqs).N_seq == max_seqs
+    with pytest.raises(AlignmentError, match="damaged gzip"):
+        read_alignment(damaged)
+
+
+@pytest.mark.parametrize("text", [">a\nMKT\n>b\nMKT\n\0>c\nMK\n", "# STOCKHOLM 1.0\na MKT\n//\nb MK\n//\n"])
+def test_max_seqs_chooses_no_alignment_among_several(text):
+    with pytest.raises(AlignmentError, match="2 alignments in one file"):
+        read_alignment(text, max_seqs=5)
+    assert read_quietly(text, max_seqs=1, index=1).N_res == 2
+    assert read_quietly(text, max_seqs=1, index=0).N_res == 3
+
+
+@pytest.mark.parametrize("max_seqs", [1, 4, 39, 40, 41])
+def test_max_seqs_takes_the_first_rows_of_every_format(max_seqs, tmp_path):
+    alignment = read_quietly(CASES / "55_forty_rows.a3m")
+    for suffix in (".a3m", ".fasta", ".sto", ".aln", ".a3m.gz", ".fasta.xz"):
+        path = tmp_path / f"forty{suffix}"
+        alignment.write(path)
+        assert read_quietly(path, max_seqs=max_seqs) == alignment[:max_seqs]
+
+
+def test_annotation_records_do_not_count_as_rows():
+    assert read_quietly(CASES / "33_hhpred_ss_rows.a3m", max_seqs=2).N_seq == 2
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("stockholm", "q MKTA\nh M-TA\n//\n"),
+        ("stockholm", "STOCKHOLM 1.0\n\nq MKTA\nh M-TA\n//\n"),
+        ("clustal", "q MKTA\nh M-TA\n"),
+        ("clustal", "q MK\nh M-\n\nq TA\nh TA\n"),
+        ("clustal", "q MK\n\nq TA\n"),
+        ("clustal", "My own aligner, version 3\n\nq MKTA\nh M-TA\n"),
+        ("clustal", "ALIGNER output\nq MKTA\nh M-TA\n"),
+    ],
+)
+def test_a_format_asked_for_by_name_needs_no_usual_header(format, text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AlignmentWarning)
+        alignment = read_alignment(text, format=format)
+    assert rows_of(alignment) == ["MKTA", "M-TA"][: alignment.N_seq]
+    assert alignment.metadata["format"] == format
+
+
+def test_a_missing_clustal_header_is_an_oddity():
+    with pytest.raises(AlignmentError, match="missing 'CLUSTAL' at the beginning") as caught:
+        read_alignment("\nq MKTA\nh M-TA\n", format="clustal", strict=True)
+    assert caught.value.line == 2
+
+
+def test_errors_of_oddities_carry_their_place():
+    for text, record, line in [(">q\nMKT\n>h\nM_T\n", 2, 4), (">q\nMKT\n>h\nMaKT*\n", 2, 4), (">q\nM-aKT\n", 1, 2)]:
+        with pytest.raises(AlignmentError) as caught:
+            read_alignment(text, format="a3m", strict=True)
+        assert (caught.value.record, caught.value.line) == (record, line)
+    with pytest.raises(AlignmentError) as caught:
+        read_alignment("# STOCKHOLM 1.0\nq MKT\n", strict=True)
+    assert caught.value.line == 3
+    with pytest.raises(AlignmentError, match=r"the header \(line 2\) promises chains of 4 residues") as caught:
+        read_alignment("\n#4\t1\n>q\nMKT\n")
+    assert caught.value.line == 2
+
+
+def test_a3m_read_as_fasta_is_pointed_to_its_format():
+    hint = "without lower-case letters all rows have 3: format='a3m' reads those as insertions"
+    with pytest.raises(AlignmentError, match=hint):
+        read_alignment(">q\nMKT\n>h\nMKaT\n", format="fasta")
+    with pytest.raises(AlignmentError) as caught:
+        read_alignment(">q\nMKT\n>h\nMKAaT\n", format="fasta")
+    assert "a3m" not in str(caught.value)
+
+
 def test_another_row_can_be_the_query():
     alignment = read_quietly(">a\nMK-T\n>b\nM-AT\n>c\nMKAT\n", query="MAT", max_seqs=2)
     assert alignment.ids == ["b", "a"]
     assert (rows_of(alignment), deletions_of(alignment)) == (["MAT", "M-T"], "1:1=1")
 
 
-def test_all_rows_and_insertions_of_a_large_file_are_read():
+def test_a_large_file_takes_less_than_four_times_its_size_in_memory(tmp_path):
     rng = np.random.default_rng(0)
     rows = rng.choice(np.frombuffer(b"ACDEFGHIKLMNPQRSTVWY-", np.uint8), (20_000, 500))
     rows[0] = ord("A")
-    text = b"".join(b">%d\n%bacd%b\n" % (i, row[:200].tobytes(), row[200:].tobytes()) for i, row in enumerate(rows))
-    alignment = read_quietly(text)
+    path = tmp_path / "large.a3m"
+    path.write_bytes(
+        b"".join(b">%d\n%bacd%b\n" % (i, row[:200].tobytes(), row[200:].tobytes()) for i, row in enumerate(rows))
+    )
+    tracemalloc.start()
+    try:
+        alignment = read_quietly(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * path.stat().st_size
+    np.testing.assert_array_equal(
+        alignment.msa[[1, -1]], [[ALPHABET.index(chr(a)) for a in row] for row in rows[[1, -1]]]
+    )
     assert alignment.msa.shape == (20_000, 500)
     assert alignment.deletions.sum() == 3 * 20_000
+    assert alignment.deletions[:, 200].tolist() == [3] * 20_000
+
+
+def test_reading_is_ten_times_faster_than_a_loop_over_the_characters():
+    rng = np.random.default_rng(0)
+    rows = ["".join(row) for row in rng.choice(list("ACDEFGHIKLMNPQRSTVWY-"), (2000, 500))]
+    rows = ["A" * 500, *(f"{row[:200]}acd{row[200:]}" for row in rows)]
+    text = "".join(f">{i}\n{row}\n" for i, row in enumerate(rows))
+
+    def seconds(read):
+        start = time.process_time()
+        read()
+        return time.process_time() - start
+
+    fast = min(seconds(lambda: read_quietly(text, format="a3m")) for _ in range(3))
+    slow = min(seconds(lambda: [[*map(ALPHABET.find, row)] for row in slow_a3m(rows)[0]]) for _ in range(2))
+    assert slow > 10 * fast
