@@ -7,7 +7,7 @@ what it refuses it reports without the name or the line.
 
 import re
 
-from evoformer.features.records import Record, Report
+from evoformer.features.records import Record, Report, quoted
 
 _STOCKHOLM_HEADER = re.compile(rb"#\s*STOCKHOLM|STOCKHOLM\s+[\d.]+$", re.IGNORECASE)
 _BLOCK_ROW = re.compile(rb"\S+\s+[A-Za-z.\-_~*]+(\s+\d+)?")
@@ -121,11 +121,11 @@ class _Blocks:
             return
         if len(fields) < 2:
             what = "a name and a row are expected"
-            raise self.report.error(f"line {number}: {what}, not {_text(line.strip())!r}", line=number)
+            raise self.report.error(f"line {number}: {what}, not {quoted(_text(line.strip()))}", line=number)
         name, stretch = fields
         if name in self.in_block:
             lines = f"lines {self.in_block[name]} and {number}"
-            raise self.report.error(f"name {_text(name)!r} occurs twice in one block ({lines})", line=number)
+            raise self.report.error(f"name {quoted(_text(name))} occurs twice in one block ({lines})", line=number)
         self.in_block[name] = number
         if name not in self.by_name:
             self.by_name[name] = Record(len(self.by_name) + 1, _text(name), _text(name), number)

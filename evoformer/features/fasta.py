@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evoformer.constants import GAP
-from evoformer.features.records import Record, Report
+from evoformer.features.records import Record, Report, quoted
 
 # HH-suite keeps secondary structure and solvent accessibility in records of these names.
 _A3M_ANNOTATION = re.compile(rb"(ss|sa|aa)_")
@@ -60,7 +60,7 @@ def read_records(
     for record in records:
         if not record.pieces:
             raise report.error(
-                f"record {record.number} {record.id!r} has no residues (line {record.line})", record=record
+                f"record {record.number} {quoted(record.id)} has no residues (line {record.line})", record=record
             )
         record.line = record.pieces[0][0]
     return records, comments

@@ -61,8 +61,8 @@ def read_alignment(
             gzip, xz and bzip2 are recognised by their first bytes
         format: "a3m", "a2m", "fasta", "stockholm", "clustal", "plain" (a row a line), or "auto": the content
             decides. Between A3M and FASTA the suffix does (`.a3m`, `.a2m`; `.fa`, `.fasta`, `.fas`, `.mfa`); with
-            another or none, a lower-case letter or ColabFold's header means A3M. Stockholm and Clustal asked for by
-            name may lack their header
+            another or none, a lower-case letter in the rows read or ColabFold's header means A3M. Stockholm and Clustal
+            asked for by name may lack their header
         index: which one, from 0, of several alignments in a file, separated by NUL (MMseqs2) or `//` (Stockholm)
         query: the sequence, without gaps, of the row to make the query, if that is not the first one
         max_seqs: how many rows to read, the query included. Nothing behind them is looked at: neither errors nor

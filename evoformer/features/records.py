@@ -25,7 +25,7 @@ class Record:
         return b"".join(b"".join(piece.split()) for _, _, piece in self.pieces)
 
     def __str__(self) -> str:
-        return f"record {self.number} {self.id!r} (line {self.line})"
+        return f"record {self.number} {quoted(self.id)} (line {self.line})"
 
 
 @dataclass
@@ -67,3 +67,8 @@ def listed(values: list[str], limit: int = 5) -> str:
     if len(values) > limit:
         return ", ".join(values[:limit]) + ", ..."
     return " and ".join([", ".join(values[:-1]), values[-1]] if len(values) > 1 else values)
+
+
+def quoted(text: str, limit: int = 60) -> str:
+    """A name or a line in quotation marks, cut where it is long."""
+    return repr(text if len(text) <= limit else text[: limit - 3] + "...")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from evoformer.constants import AMBIGUOUS, GAP, MSA_ALPHABET, UNKNOWN
 from evoformer.features.alignment import SparseDeletions
-from evoformer.features.records import Record, Report, listed
+from evoformer.features.records import Record, Report, listed, quoted
 
 _INSERTION = 254
 _OTHER = 255  # a character that no row may have
@@ -242,7 +242,7 @@ def _bad_character(record: Record, known: set[str], report: Report) -> Exception
     for line, before, piece in record.pieces:
         for i, character in enumerate(piece.decode("utf-8", "replace"), start=before + 1):
             if character not in known:
-                where = f"record {record.number} {record.id!r}, line {line}, column {i}"
+                where = f"record {record.number} {quoted(record.id)}, line {line}, column {i}"
                 message = f"{where}: {character!r} is neither a residue nor a gap"
                 return report.error(message, record=record, line=line, column=i)
     raise AssertionError(f"no bad character in {record}")
