@@ -7,12 +7,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from evoformer.constants import GAP, MSA_ALPHABET, N_MSA_LETTERS
+from evoformer.constants import GAP, MSA_ALPHABET, N_MSA_LETTERS, UNKNOWN
 from evoformer.errors import InputError
 from evoformer.features.identity import coverage_of_query, identity_to_query, sequence_weights
 
 # Which entries of a deletion matrix are not zero: their rows, their columns, and their values.
 SparseDeletions = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]
+# Cells whose letter was read as another one: their rows, their columns, and the characters.
+SparseLetters = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]
 
 _LETTERS = np.frombuffer(MSA_ALPHABET.encode(), np.uint8)
 
@@ -56,6 +58,8 @@ class Alignment:
         descriptions: N_seq whole header lines; the ids if not given
         deletions: AlphaFold's deletion matrix, the number of residues inserted just before a column: either dense
             [N_seq, N_res], or three arrays with the rows, columns and values of the entries that are not zero
+        ambiguous: where the file has B, J, O, U or Z, which `msa` holds as D, X, X, C and E: three arrays with rows,
+            columns and ASCII codes
         metadata: whatever else the file says. `read_alignment` sets, for ColabFold's headers, `chain_lengths` and
             `copies` (a number for each chain) and `row_coverage` (bool [N_seq, N_chain]: has the row residues there)
 
@@ -70,6 +74,7 @@ class Alignment:
         descriptions: Sequence[str] | None = None,
         deletions: ArrayLike | tuple[ArrayLike, ArrayLike, ArrayLike] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        ambiguous: SparseLetters | None = None,
     ) -> None:
         letters = np.asarray(msa)
         if letters.ndim != 2 or 0 in letters.shape:
@@ -85,6 +90,8 @@ class Alignment:
             if len(values) != self.N_seq:
                 raise ValueError(f"msa has {self.N_seq} rows, but there are {len(values)} {name}")
         self._deletions = self._as_sparse(deletions)
+        nothing = np.zeros(0, np.int64)
+        self._ambiguous = (nothing, nothing, np.zeros(0, np.uint8)) if ambiguous is None else ambiguous
 
     def _as_sparse(self, deletions: ArrayLike | tuple[ArrayLike, ArrayLike, ArrayLike] | None) -> SparseDeletions:
         if deletions is None:
@@ -122,6 +129,28 @@ class Alignment:
         return dense
 
     @property
+    def letters(self) -> NDArray[np.uint8]:
+        """Letters as the file has them, in upper case and with `-` for gaps, ASCII codes [N_seq, N_res].
+
+        Here alone B, J, O, U and Z are told from what they are read as. A new array at every access.
+        """
+        rows, columns, characters = self._ambiguous
+        letters = _LETTERS[self.msa]
+        letters[rows, columns] = characters
+        return letters
+
+    @property
+    def aatype(self) -> NDArray[np.uint8]:
+        """AlphaFold's `aatype`, numbers 0 to 20 [N_res]: row 0, where B, J, O, U and Z, and gaps, are X.
+
+        AlphaFold's MSA has D, X, X, C and E in the same places.
+        """
+        rows, columns, _ = self._ambiguous
+        residues = np.minimum(self.msa[0], UNKNOWN)
+        residues[columns[rows == 0]] = UNKNOWN
+        return residues
+
+    @property
     def query(self) -> str:
         """Row 0's letters."""
         return self.sequence(0)
@@ -144,13 +173,14 @@ class Alignment:
         return f"Alignment(N_seq={self.N_seq}, N_res={self.N_res}, query={self.ids[0]!r})"
 
     def __eq__(self, other: object) -> bool:
-        """Same letters, deletions and ids in the same order. Descriptions and metadata, which not every format holds,
-        may differ.
+        """Same letters, as `letters` has them, deletions and ids, in the same order.
+
+        Descriptions and metadata, which not every format holds, may differ.
         """
         if not isinstance(other, Alignment):
             return NotImplemented
-        mine: list[NDArray[Any]] = [self.msa, *self.sparse_deletions]
-        theirs: list[NDArray[Any]] = [other.msa, *other.sparse_deletions]
+        mine: list[NDArray[Any]] = [self.msa, self.letters, *self.sparse_deletions]
+        theirs: list[NDArray[Any]] = [other.msa, other.letters, *other.sparse_deletions]
         return self.ids == other.ids and all(map(np.array_equal, mine, theirs))
 
     __hash__ = None  # type: ignore[assignment]  # as for every class that defines equality of arrays
@@ -165,19 +195,14 @@ class Alignment:
         rows = np.atleast_1d(np.arange(self.N_seq)[row_index])
         columns = np.atleast_1d(np.arange(self.N_res)[column_index])
         whole_rows = isinstance(column_index, slice) and column_index == slice(None)
-        old_rows, old_columns, counts = self._deletions
-        entries, new_rows = _entries_of(old_rows, rows)
-        if whole_rows:
-            deletions = (new_rows, old_columns[entries], counts[entries])
-        else:
-            chosen, new_columns = _entries_of(old_columns[entries], columns)
-            deletions = (new_rows[chosen], new_columns, counts[entries][chosen])
+        selected = columns if not whole_rows else None
         return Alignment(
             self.msa[rows] if whole_rows else self.msa[np.ix_(rows, columns)],
             [self.ids[row] for row in rows],
             [self.descriptions[row] for row in rows],
-            deletions,
+            _selected(*self._deletions, rows, selected),
             self._metadata_of(rows, columns),
+            _selected(*self._ambiguous, rows, selected),
         )
 
     def _metadata_of(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> dict[str, Any]:
@@ -197,10 +222,10 @@ class Alignment:
     def deduplicate(self) -> "Alignment":
         """Without the rows equal to an earlier one, whose deletions are the ones that stay.
 
-        Rows are compared as letter numbers. AlphaFold compares letters, and so keeps two rows that differ only where
-        one has B and the other D, though their features are the same.
+        As in AlphaFold, rows are compared as letters of the file: two that differ only where one has B and the other D
+        both stay.
         """
-        as_bytes = np.ascontiguousarray(self.msa).view(np.dtype((np.void, self.N_res))).ravel()
+        as_bytes = np.ascontiguousarray(self.letters).view(np.dtype((np.void, self.N_res))).ravel()
         _, first = np.unique(as_bytes, return_index=True)
         return self[np.sort(first)]
 
@@ -286,12 +311,8 @@ def _stacked(parts: Sequence[Alignment]) -> Alignment:
             sizes = f"{first.ids[0]!r} of {first.N_res} and {part.ids[0]!r} of {part.N_res} residues"
             raise ValueError(f"rows of different queries cannot be stacked: {sizes}")
     starts = np.cumsum([0, *(part.N_seq for part in parts)])
-    rows = [part.sparse_deletions[0] + start for part, start in zip(parts, starts, strict=False)]
-    deletions = (
-        np.concatenate(rows),
-        np.concatenate([part.sparse_deletions[1] for part in parts]),
-        np.concatenate([part.sparse_deletions[2] for part in parts]),
-    )
+    deletions = _shifted([part.sparse_deletions for part in parts], starts, axis=0)
+    ambiguous = _shifted([part._ambiguous for part in parts], starts, axis=0)
     metadata = {
         name: value
         for name, value in first.metadata.items()
@@ -301,7 +322,7 @@ def _stacked(parts: Sequence[Alignment]) -> Alignment:
         metadata["row_coverage"] = np.concatenate([part.metadata["row_coverage"] for part in parts])
     ids = [name for part in parts for name in part.ids]
     descriptions = [text for part in parts for text in part.descriptions]
-    return Alignment(np.concatenate([part.msa for part in parts]), ids, descriptions, deletions, metadata)
+    return Alignment(np.concatenate([part.msa for part in parts]), ids, descriptions, deletions, metadata, ambiguous)
 
 
 def _joined(parts: Sequence[Alignment]) -> Alignment:
@@ -310,12 +331,8 @@ def _joined(parts: Sequence[Alignment]) -> Alignment:
         if part.N_seq != first.N_seq:
             raise ValueError(f"columns of {first.N_seq} and of {part.N_seq} rows cannot be joined")
     starts = np.cumsum([0, *(part.N_res for part in parts)])
-    columns = [part.sparse_deletions[1] + start for part, start in zip(parts, starts, strict=False)]
-    deletions = (
-        np.concatenate([part.sparse_deletions[0] for part in parts]),
-        np.concatenate(columns),
-        np.concatenate([part.sparse_deletions[2] for part in parts]),
-    )
+    deletions = _shifted([part.sparse_deletions for part in parts], starts, axis=1)
+    ambiguous = _shifted([part._ambiguous for part in parts], starts, axis=1)
     coverage = [part.metadata.get("row_coverage", (part.msa != GAP).any(axis=1, keepdims=True)) for part in parts]
     metadata = {
         "chain_lengths": [length for part in parts for length in part.metadata.get("chain_lengths", [part.N_res])],
@@ -324,7 +341,33 @@ def _joined(parts: Sequence[Alignment]) -> Alignment:
     }
     ids = ["\t".join(names) for names in zip(*(part.ids for part in parts), strict=True)]
     descriptions = ["\t".join(texts) for texts in zip(*(part.descriptions for part in parts), strict=True)]
-    return Alignment(np.concatenate([part.msa for part in parts], axis=1), ids, descriptions, deletions, metadata)
+    return Alignment(
+        np.concatenate([part.msa for part in parts], axis=1), ids, descriptions, deletions, metadata, ambiguous
+    )
+
+
+def _selected(
+    old_rows: NDArray[np.int64],
+    old_columns: NDArray[np.int64],
+    values: NDArray[Any],
+    rows: NDArray[np.int64],
+    columns: NDArray[np.int64] | None,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+    """The sparse entries of some rows and columns, or of some rows and all columns, at their new places."""
+    entries, new_rows = _entries_of(old_rows, rows)
+    if columns is None:
+        return new_rows, old_columns[entries], values[entries]
+    chosen, new_columns = _entries_of(old_columns[entries], columns)
+    return new_rows[chosen], new_columns, values[entries][chosen]
+
+
+def _shifted(
+    parts: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]], starts: NDArray[np.int64], *, axis: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+    """Sparse entries of several alignments as those of one, whose rows (axis 0) or columns (1) begin at `starts`."""
+    places = [[part[i] + start * (i == axis) for i in (0, 1)] for part, start in zip(parts, starts, strict=False)]
+    rows, columns = (np.concatenate([place[i] for place in places]) for i in (0, 1))
+    return rows, columns, np.concatenate([part[2] for part in parts])
 
 
 def _entries_of(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -54,7 +54,7 @@ def read_alignment(
     is nothing; a gap in the query is an oddity, and becomes X. FASTA, Stockholm, Clustal and plain rows: the columns
     in which the query has a residue, in either case; what other rows have elsewhere are insertions; `.` is a gap.
     Insertions are counted before a column, as AlphaFold does, and those after the last one are not counted. U is read
-    as C, B as D, Z as E, J and O as X.
+    as C, B as D, Z as E, J and O as X; `Alignment.letters` still has them.
 
     Args:
         source: a path; an open file; bytes; text, which is a string with a line end in it; or a list of lines.
@@ -113,16 +113,15 @@ def read_alignment(
     if query is not None:
         records = _query_first(records, query, report)[:max_seqs]
     if found == "a3m":
-        msa, deletions = a3m_matrix(records, report, uppercase=uppercase)
+        msa, deletions, ambiguous = a3m_matrix(records, report, uppercase=uppercase)
     else:
-        msa, deletions = aligned_matrix(records, report, fasta=found == "fasta")
+        msa, deletions, ambiguous = aligned_matrix(records, report, fasta=found == "fasta")
     metadata: dict[str, Any] = {"format": found}
     if chains is not None:
         metadata |= chain_metadata(*chains, msa, report, line=comments[0][0])
     report.close(strict=strict, stacklevel=2)
-    return Alignment(
-        msa, [record.id for record in records], [record.description for record in records], deletions, metadata
-    )
+    ids, descriptions = [record.id for record in records], [record.description for record in records]
+    return Alignment(msa, ids, descriptions, deletions, metadata, ambiguous)
 
 
 def _end_of_rows(max_seqs: int) -> Callable[[bytes], int | None]:

@@ -8,9 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evoformer.constants import AMBIGUOUS, GAP, MSA_ALPHABET, UNKNOWN
-from evoformer.features.alignment import SparseDeletions
+from evoformer.features.alignment import SparseDeletions, SparseLetters
 from evoformer.features.records import Record, Report, listed, quoted
 
+# Table values: a letter's number; for a letter read as another one, that one's number plus 32, or plus 64 for the second of
+# two (O, which is X, as J is); and these two.
+_LETTER = 31
 _INSERTION = 254
 _OTHER = 255  # a character that no row may have
 _UNUSUAL_GAPS = b"_~"
@@ -21,11 +24,16 @@ def _letter_table() -> NDArray[np.uint8]:
     table = np.full(256, _OTHER, np.uint8)
     for letter in string.ascii_uppercase:
         table[ord(letter)] = MSA_ALPHABET.index(AMBIGUOUS.get(letter, letter))
+    for letter in AMBIGUOUS:
+        table[ord(letter)] += 64 if letter == "O" else 32
     for gap in b"-" + _UNUSUAL_GAPS:
         table[gap] = GAP
     return table
 
 
+_CHARACTER = np.zeros(256, np.uint8)  # of the table values of letters read as others
+for _letter in AMBIGUOUS:
+    _CHARACTER[_letter_table()[ord(_letter)]] = ord(_letter)
 _A3M = _letter_table()
 _A3M[np.frombuffer(string.ascii_lowercase.encode(), np.uint8)] = _INSERTION
 _ALIGNED = _letter_table()
@@ -34,7 +42,7 @@ _ALIGNED[ord(".")] = GAP
 
 def a3m_matrix(
     records: Sequence[Record], report: Report, *, uppercase: bool = False
-) -> tuple[NDArray[np.uint8], SparseDeletions]:
+) -> tuple[NDArray[np.uint8], SparseDeletions, SparseLetters]:
     """Rows where lower case is an insertion, upper case and `-` a column, and `.` nothing (A3M and A2M).
 
     Args:
@@ -43,19 +51,21 @@ def a3m_matrix(
         uppercase: read lower case as columns
 
     Returns:
-        letters [N_seq, N_res]; the residues inserted before each column, those after the last one left out
+        letters [N_seq, N_res]; the residues inserted before each column, those after the last one left out;
+        the letters that were read as others
     """
     characters = _Characters(records, report, _A3M, blank=".", uppercase=uppercase)
     query, _ = characters.coded(slice(0, 1))
     N_res = int(np.count_nonzero(query != _INSERTION))
-    if not (query <= UNKNOWN).any():
+    query_letters = query[query != _INSERTION] & _LETTER
+    if not (query_letters <= UNKNOWN).any():
         if (query == _INSERTION).any():
             hint = "; uppercase=True reads lower case as match letters"
             raise report.error(f"query has no upper-case (match) letters: {records[0]}{hint}", record=records[0])
         raise report.error(f"query has no residues, only gaps: {records[0]}", record=records[0])
 
     msa = np.empty((len(records), N_res), np.uint8)
-    deletions = _Deletions(N_res)
+    deletions, ambiguous = _Deletions(N_res), _Ambiguous()
     for rows in characters.portions():
         codes, ends = characters.coded(rows)
         inserted = np.flatnonzero(codes == _INSERTION)
@@ -65,7 +75,7 @@ def a3m_matrix(
         if len(wrong):
             record = records[rows][wrong[0]]
             raise report.error(f"{record} has {widths[wrong[0]]} match columns, expected {N_res}", record=record)
-        msa[rows] = codes[codes != _INSERTION].reshape(-1, N_res)
+        msa[rows] = ambiguous.add(rows.start, codes[codes != _INSERTION].reshape(-1, N_res))
         column = inserted - np.arange(len(inserted)) - owner * N_res  # the match letters before it in its row
         deletions.add(owner + rows.start, column)
     characters.close()
@@ -79,12 +89,12 @@ def a3m_matrix(
             "format='fasta'",
             record=records[0],
         )
-    return msa, deletions.sparse()
+    return msa, deletions.sparse(), ambiguous.sparse()
 
 
 def aligned_matrix(
     records: Sequence[Record], report: Report, *, fasta: bool = False
-) -> tuple[NDArray[np.uint8], SparseDeletions]:
+) -> tuple[NDArray[np.uint8], SparseDeletions, SparseLetters]:
     """Rows of one length, in any case, `-` and `.` both gaps (FASTA, Stockholm, Clustal, plain rows).
 
     Columns where the query has a gap are removed; the residues that other rows have there are insertions.
@@ -95,7 +105,8 @@ def aligned_matrix(
         fasta: whether the file may be A3M, taken for FASTA
 
     Returns:
-        letters [N_seq, N_res]; the residues removed before each column that is left, those after the last one left out
+        letters [N_seq, N_res]; the residues removed before each column that is left, those after the last one left out;
+        the letters that were read as others
     """
     characters = _Characters(records, report, _ALIGNED, uppercase=True)
     query, _ = characters.coded(slice(0, 1))
@@ -104,7 +115,7 @@ def aligned_matrix(
     place = np.searchsorted(kept, removed)  # the column that is left after each removed one
 
     msa = np.empty((len(records), len(kept)), np.uint8)
-    deletions = _Deletions(len(kept))
+    deletions, ambiguous = _Deletions(len(kept)), _Ambiguous()
     for rows in characters.portions():
         codes, ends = characters.coded(rows)
         wrong = np.flatnonzero(np.diff(ends, prepend=0) != len(query))
@@ -116,13 +127,13 @@ def aligned_matrix(
             hint = _a3m_hint(records) if fasta else ""
             raise report.error(f"not an alignment, rows have {distinct} columns; {first}{hint}", record=record)
         columns = codes.reshape(-1, len(query))
-        msa[rows] = columns[:, kept]
+        msa[rows] = ambiguous.add(rows.start, columns[:, kept])
         owner, which = np.nonzero(columns[:, removed] != GAP)
         deletions.add(owner + rows.start, place[which])
     characters.close()
     if not len(kept):
         raise report.error(f"query has no residues, only gaps: {records[0]}", record=records[0])
-    return msa, deletions.sparse()
+    return msa, deletions.sparse(), ambiguous.sparse()
 
 
 def _a3m_hint(records: Sequence[Record]) -> str:
@@ -132,6 +143,24 @@ def _a3m_hint(records: Sequence[Record]) -> str:
     if len(widths) != 1 or 0 in widths:
         return ""
     return f"; without lower-case letters all rows have {widths.pop()}: format='a3m' reads those as insertions"
+
+
+class _Ambiguous:
+    """Cells with letters read as others, collected portion by portion."""
+
+    def __init__(self) -> None:
+        self.found: list[SparseLetters] = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8))]
+
+    def add(self, first_row: int, codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The letter numbers of rows of table values."""
+        rows, columns = np.nonzero(codes > _LETTER)
+        self.found.append((rows + first_row, columns, _CHARACTER[codes[rows, columns]]))
+        return codes & np.uint8(_LETTER)
+
+    def sparse(self) -> SparseLetters:
+        """Rows, columns and characters."""
+        rows, columns, characters = zip(*self.found, strict=True)
+        return np.concatenate(rows), np.concatenate(columns), np.concatenate(characters)
 
 
 class _Deletions:

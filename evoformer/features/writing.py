@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from evoformer.constants import GAP, MSA_ALPHABET
+from evoformer.constants import GAP
 from evoformer.features.alignment import Alignment, AlignmentError, AlignmentWarning
 from evoformer.features.sources import format_suffix
 from evoformer.files import written_whole
@@ -32,7 +32,6 @@ FORMAT_OF_SUFFIX = {
 }
 _COMPRESS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 _CLUSTAL_WIDTH = 60
-_LETTERS = np.frombuffer(MSA_ALPHABET.encode(), np.uint8)
 # What makes a name an annotation (FASTA, A3M), or a comment or a header (Stockholm, Clustal) to a reader.
 _ANNOTATION = re.compile(r"(ss|sa|aa)_")
 _COMMENT = re.compile(r"[#>;]|//")
@@ -69,12 +68,13 @@ def _a3m(alignment: Alignment, lost: list[str]) -> list[str]:
     has_chains = len(lengths) == len(copies) > 0 and 0 not in lengths
     names = _names(alignment.ids, lost, unique=False, joined=has_chains and len(lengths) > 1)
     lines = [f"#{','.join(map(str, lengths))}\t{','.join(map(str, copies))}"] if has_chains else []
+    letters = alignment.letters
     rows, columns, counts = alignment.sparse_deletions
     starts = np.searchsorted(rows, np.arange(alignment.N_seq + 1))
     for i, name in enumerate(names):
         own = slice(starts[i], starts[i + 1])
-        letters = np.insert(_LETTERS[alignment.msa[i]], np.repeat(columns[own], counts[own]), ord("x"))
-        lines += [f">{_header(name, alignment.descriptions[i])}", letters.tobytes().decode()]
+        row = np.insert(letters[i], np.repeat(columns[own], counts[own]), ord("x"))
+        lines += [f">{_header(name, alignment.descriptions[i])}", row.tobytes().decode()]
     return lines
 
 
@@ -124,7 +124,7 @@ def _aligned_rows(alignment: Alignment, lost: list[str]) -> list[str]:
     np.maximum.at(inserted, columns, counts)
     place: NDArray[np.int64] = np.arange(alignment.N_res) + np.cumsum(inserted)  # of each column in the file
     cells = np.full((alignment.N_seq, alignment.N_res + int(inserted.sum())), ord("-"), np.uint8)
-    cells[:, place] = _LETTERS[alignment.msa]
+    cells[:, place] = alignment.letters
     for back in range(1, int(counts.max(initial=0)) + 1):
         longer = counts >= back
         cells[rows[longer], place[columns[longer]] - back] = ord("x")

@@ -182,3 +182,19 @@ def test_an_error_carries_the_place_and_names_the_file():
     assert str(error) == "a.a3m: wrong"
     assert (error.path, error.record, error.line, error.column) == ("a.a3m", 2, 4, 6)
     assert AlignmentError("wrong").line is None
+
+
+def test_letters_read_as_others_are_kept_beside_the_numbers():
+    ambiguous = (np.array([0, 1, 1]), np.array([2, 0, 2]), np.frombuffer(b"BUZ", np.uint8))
+    alignment = Alignment([[0, 21, 3], [4, 1, 6], [4, 1, 6]], ambiguous=ambiguous)
+    text = lambda alignment: [row.tobytes().decode() for row in alignment.letters]  # noqa: E731
+    assert text(alignment) == ["A-B", "URZ", "CRE"]
+    assert alignment.sequence(1) == "CRE"
+    assert alignment.aatype.tolist() == [0, 20, 20]
+    assert text(alignment[[2, 1, 1], ::-2]) == ["EC", "ZU", "ZU"]
+    assert alignment[1:].aatype.tolist() == [20, 1, 20]
+    assert text(alignment.concatenate(alignment)) == 2 * text(alignment)
+    assert text(alignment.concatenate(alignment, axis="columns")) == [2 * row for row in text(alignment)]
+    assert alignment != Alignment(alignment.msa)
+    assert alignment.deduplicate().N_seq == 3
+    assert Alignment(alignment.msa).deduplicate().N_seq == 2

@@ -159,6 +159,34 @@ def test_letters_and_deletions_are_alphafolds(file, golden):
     np.testing.assert_array_equal(alignment.deletions, expected["output/deletion_matrix"])
 
 
+@pytest.mark.parametrize(
+    ("file", "golden"), [("alignment_a.a3m", "parse_a3m"), ("alignment_b.sto", "parse_sto")], ids=["a3m", "stockholm"]
+)
+def test_the_letters_of_the_file_are_kept(file, golden):
+    expected = np.load(GOLDEN / f"{golden}.npz")["output/sequences"]
+    assert [row.tobytes().decode() for row in read_quietly(GOLDEN / file).letters] == list(expected)
+
+
+@pytest.mark.parametrize("inputs", ["a3m", "sto", "a3m_then_sto", "sto_then_a3m"])
+def test_rows_of_several_databases_without_duplicates_are_alphafolds(inputs):
+    expected = np.load(GOLDEN / f"msa_features__{inputs}.npz")
+    files = {"a3m": "alignment_a.a3m", "sto": "alignment_b.sto"}
+    first, *others = (read_quietly(GOLDEN / files[name]) for name in inputs.split("_then_"))
+    alignment = first.concatenate(*others).deduplicate()
+    np.testing.assert_array_equal(alignment.msa, expected["output/msa"])
+    np.testing.assert_array_equal(alignment.deletions, expected["output/deletion_matrix_int"])
+    np.testing.assert_array_equal(alignment.aatype, expected["output/aatype"])
+    assert alignment.letters[0].tobytes().decode() == str(expected["meta/query"])
+
+
+@pytest.mark.parametrize("text", [">q\nBJOUZx\n>h\nDXXCEb\n", "BJOUZ\n-JOUZ\n"])
+def test_ambiguous_letters_of_the_query_are_x_in_aatype_alone(text):
+    alignment = read_quietly(text)
+    assert alignment.query == "DXXCE"
+    assert alignment.aatype.tolist() == [20] * 5
+    assert alignment.letters[0].tobytes() == b"BJOUZ"
+
+
 def test_stockholm_and_alphafolds_conversion_of_it_to_a3m_are_the_same():
     stockholm, a3m = read_quietly(GOLDEN / "alignment_b.sto"), read_quietly(GOLDEN / "alignment_b_as.a3m")
     assert rows_of(stockholm) == rows_of(a3m)
