@@ -11,8 +11,8 @@ from evoformer.constants import AMBIGUOUS, GAP, MSA_ALPHABET, UNKNOWN
 from evoformer.features.alignment import SparseDeletions, SparseLetters
 from evoformer.features.records import Record, Report, listed, quoted
 
-# Table values: a letter's number; for a letter read as another one, that one's number plus 32, or plus 64 for the second of
-# two (O, which is X, as J is); and these two.
+# Table values: a letter's number; for a letter read as another one, that one's number plus 32, or plus 64 for the
+# second of two (O, which is X, as J is); and these two.
 _LETTER = 31
 _INSERTION = 254
 _OTHER = 255  # a character that no row may have
