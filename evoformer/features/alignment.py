@@ -27,6 +27,7 @@ class AlignmentError(InputError):
         record: number of the sequence in the file, counted from 1
         line: line of the file, counted from 1
         column: character of that line, counted from 1
+        id: the sequence's name
     """
 
     def __init__(
@@ -37,12 +38,14 @@ class AlignmentError(InputError):
         record: int | None = None,
         line: int | None = None,
         column: int | None = None,
+        id: str | None = None,
     ) -> None:
         super().__init__(message if path is None else f"{path}: {message}")
         self.path = path
         self.record = record
         self.line = line
         self.column = column
+        self.id = id
 
 
 class AlignmentWarning(UserWarning):

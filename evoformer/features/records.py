@@ -43,7 +43,8 @@ class Report:
         number = None if record is None else record.number
         if line is None and record is not None:
             line = record.line
-        return AlignmentError(message, path=self.path, record=number, line=line, column=column)
+        id = None if record is None else record.id
+        return AlignmentError(message, path=self.path, record=number, line=line, column=column, id=id)
 
     def note(self, message: str, *, record: Record | None = None, line: int | None = None) -> None:
         """Remember an oddity, and where it was first met."""

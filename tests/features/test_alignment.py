@@ -178,9 +178,9 @@ def test_sizes_and_letters_that_do_not_fit_are_named(arguments, message):
 
 
 def test_an_error_carries_the_place_and_names_the_file():
-    error = AlignmentError("wrong", path="a.a3m", record=2, line=4, column=6)
+    error = AlignmentError("wrong", path="a.a3m", record=2, line=4, column=6, id="hit")
     assert str(error) == "a.a3m: wrong"
-    assert (error.path, error.record, error.line, error.column) == ("a.a3m", 2, 4, 6)
+    assert (error.path, error.record, error.line, error.column, error.id) == ("a.a3m", 2, 4, 6, "hit")
     assert AlignmentError("wrong").line is None
 
 

@@ -437,6 +437,7 @@ def test_a_bad_character_is_named_with_its_place(text, record, line, column, cha
     with pytest.raises(AlignmentError, match=f"line {line}, column {column}: {re.escape(repr(character))}") as caught:
         read_alignment(text)
     assert (caught.value.record, caught.value.line, caught.value.column) == (record, line, column)
+    assert repr(caught.value.id) in str(caught.value)
     assert f"record {record}" in str(caught.value)
 
 
