@@ -49,7 +49,8 @@ def read_records(
                 if len(records) == limit:
                     break
                 header = header or b"sequence_%d" % len(records)
-                name, description = (text.decode("utf-8", "replace") for text in (header.split()[0], header))
+                name = header.split(maxsplit=1)[0].decode("utf-8", "replace")
+                description = header.decode("utf-8", "replace")
                 records.append(Record(len(records) + 1, name, description, number, pieces))
         elif text.startswith(b"#") or (text.startswith(b";") and not a3m):
             comments.append((number, text))

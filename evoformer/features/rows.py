@@ -54,7 +54,7 @@ def a3m_matrix(
         letters [N_seq, N_res]; the residues inserted before each column, those after the last one left out;
         the letters that were read as others
     """
-    characters = _Characters(records, report, _A3M, blank=".", uppercase=uppercase)
+    characters = _Characters(records, report, _A3M, blank=b".", uppercase=uppercase)
     query, _ = characters.coded(slice(0, 1))
     N_res = int(np.count_nonzero(query != _INSERTION))
     query_letters = query[query != _INSERTION] & _LETTER
@@ -194,7 +194,7 @@ class _Characters:
         report: Report,
         table: NDArray[np.uint8],
         *,
-        blank: str = "",
+        blank: bytes = b"",
         uppercase: bool = False,
     ) -> None:
         """`blank` is a character of the file's rows that means nothing."""
@@ -215,16 +215,21 @@ class _Characters:
 
         Stop codons that end a row are removed (or, where each is a column, made gaps), others are X.
         """
-        texts = [self._text(row) for row in range(rows.start, rows.stop)]
+        texts = [record.row for record in self.records[rows]]
         characters = b"".join(texts)
+        if self.blank and self.blank in characters:
+            texts = [text.replace(self.blank, b"") for text in texts]
+            characters = b"".join(texts)
         if b"*" in characters:
             texts = [self._without_stars(row, text) for row, text in enumerate(texts, start=rows.start)]
             characters = b"".join(texts)
+        if self.uppercase:
+            characters = characters.upper()
         codes = self.table[np.frombuffer(characters, np.uint8)]
         ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
         bad = np.flatnonzero(codes == _OTHER)
         if len(bad):
-            known = set(string.ascii_letters + "*" + string.whitespace + self.blank)
+            known = set(string.ascii_letters + "*" + string.whitespace + self.blank.decode())
             known |= {chr(i) for i in np.flatnonzero(self.table != _OTHER)}
             record = self.records[rows][np.searchsorted(ends, bad[0], side="right")]
             raise _bad_character(record, known, self.report)
@@ -233,7 +238,7 @@ class _Characters:
 
     def width(self, row: int) -> int:
         """Characters of a row, without its last stars."""
-        return len(self._text(row).rstrip(b"*"))
+        return len(self.records[row].row.rstrip(b"*"))
 
     def close(self) -> None:
         """Tell the report what was odd."""
@@ -245,12 +250,6 @@ class _Characters:
             gaps = " and ".join(repr(gap) for gap in sorted(self.unusual))
             first = next(record for record in self.records if any(gap in record.row for gap in _UNUSUAL_GAPS))
             self.report.note(f"{gaps} read as gaps", record=first)
-
-    def _text(self, row: int) -> bytes:
-        text = self.records[row].row
-        if self.blank:
-            text = text.replace(self.blank.encode(), b"")
-        return text.upper() if self.uppercase else text
 
     @cached_property
     def _stars_are_columns(self) -> bool:
