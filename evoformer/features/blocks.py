@@ -104,6 +104,7 @@ class _Blocks:
         self.report = report
         self.limit = limit
         self.by_name: dict[bytes, Record] = {}
+        self.pieces: dict[bytes, list[tuple[int, int, bytes]]] = {}
         self.in_block: dict[bytes, int] = {}  # the line that each name has in this block
 
     @property
@@ -128,9 +129,10 @@ class _Blocks:
             raise self.report.error(f"name {quoted(_text(name))} occurs twice in one block ({lines})", line=number)
         self.in_block[name] = number
         if name not in self.by_name:
-            self.by_name[name] = Record(len(self.by_name) + 1, _text(name), _text(name), number)
+            self.pieces[name] = []
+            self.by_name[name] = Record(len(self.by_name) + 1, _text(name), _text(name), number, self.pieces[name])
         before = line[: line.index(stretch, line.index(name) + len(name))]
-        self.by_name[name].pieces.append((number, len(_text(before)), stretch))
+        self.pieces[name].append((number, len(_text(before)), stretch))
 
 
 def _has_row(lines: list[bytes]) -> bool:

@@ -37,27 +37,34 @@ def read_records(
     records: list[Record] = []
     comments: list[tuple[int, bytes]] = []
     annotation = _A3M_ANNOTATION if a3m else _FASTA_ANNOTATION
-    pieces: list[tuple[int, int, bytes]] | None = None  # of the record that the next row belongs to
+    owner = Record(0, "", "", first_line)  # the record that the next row belongs to
+    pieces: list[tuple[int, int, bytes]] | None = None  # its rows so far
     for number, line in enumerate(lines, start=first_line):
         text = line.strip()
         if not text:
             continue
         if text.startswith(b">"):
             header = text[1:].strip()
+            if pieces:
+                owner.pieces = tuple(pieces)  # which, unlike lists, garbage collection need not visit
             pieces = []
+            owner = Record(0, "", "", number)  # an annotation's, left out
             if not annotation.match(header):
                 if len(records) == limit:
                     break
                 header = header or b"sequence_%d" % len(records)
                 name = header.split(maxsplit=1)[0].decode("utf-8", "replace")
                 description = header.decode("utf-8", "replace")
-                records.append(Record(len(records) + 1, name, description, number, pieces))
+                owner = Record(len(records) + 1, name, description, number)
+                records.append(owner)
         elif text.startswith(b"#") or (text.startswith(b";") and not a3m):
             comments.append((number, text))
         elif pieces is None:
             raise report.error(f"line {number}: a row before the first header ('>')", line=number)
         else:
             pieces.append((number, 0, line))
+    if pieces:
+        owner.pieces = tuple(pieces)
     for record in records:
         if not record.pieces:
             raise report.error(

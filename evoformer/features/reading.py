@@ -195,8 +195,10 @@ def _content(lines: list[bytes]) -> str | None:
     texts = [text for text in stripped if text]
     if any(_STOCKHOLM_LINE.match(text) for text in takewhile(lambda text: text.startswith(b"#"), texts)):
         return "stockholm"
+    if any(text[:1] == b">" for text in texts):
+        return "fasta"
     texts = [text for text in texts if not text.startswith((b"#", b";"))]
-    if not texts or any(text.startswith(b">") for text in texts):
+    if not texts:
         return "fasta"
     header = texts[0]
     if header.upper().startswith(b"CLUSTAL"):

@@ -1,6 +1,7 @@
 """What the readers of all formats share: a sequence with its place in the file, and the report on the file."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from evoformer.features.alignment import AlignmentError, AlignmentWarning
@@ -17,7 +18,7 @@ class Record:
     id: str
     description: str
     line: int  # where the row begins; the header's line while there is no row
-    pieces: list[tuple[int, int, bytes]] = field(default_factory=list)
+    pieces: Sequence[tuple[int, int, bytes]] = ()
 
     @property
     def row(self) -> bytes:
