@@ -43,7 +43,8 @@ def read_records(
         text = line.strip()
         if not text:
             continue
-        if text.startswith(b">"):
+        first = text[:1]
+        if first == b">":
             header = text[1:].strip()
             if pieces:
                 owner.pieces = tuple(pieces)  # which, unlike lists, garbage collection need not visit
@@ -57,7 +58,7 @@ def read_records(
                 description = header.decode("utf-8", "replace")
                 owner = Record(len(records) + 1, name, description, number)
                 records.append(owner)
-        elif text.startswith(b"#") or (text.startswith(b";") and not a3m):
+        elif first == b"#" or (first == b";" and not a3m):
             comments.append((number, text))
         elif pieces is None:
             raise report.error(f"line {number}: a row before the first header ('>')", line=number)
