@@ -31,8 +31,8 @@ _A3M_SUFFIXES = {".a3m", ".a2m"}
 _FASTA_SUFFIXES = {".fa", ".fasta", ".fas", ".mfa"}
 
 # HH-suite's annotation records are no rows.
-_RECORD = re.compile(rb"^[ \t]*>[ \t]*(?!ss_|sa_|aa_)", re.MULTILINE)
-_PLAIN_LINE = re.compile(rb"^[ \t]*[^#; \t\n]", re.MULTILINE)
+_RECORD = re.compile(rb"^[^\S\n]*>(?![^\S\n]*(?:ss|sa|aa)_)", re.MULTILINE)
+_PLAIN_LINE = re.compile(rb"^[^\S\n]*[^#;\s]", re.MULTILINE)
 _PLAIN_ROW = re.compile(rb"[A-Za-z.\-_~*]+")
 _BLOCK_ROW = re.compile(rb"\S+\s+[A-Za-z.\-_~*]+(\s+\d+)?")
 _STOCKHOLM_LINE = re.compile(rb"#=G[FSRC]|#\s*STOCKHOLM\b", re.IGNORECASE)

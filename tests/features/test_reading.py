@@ -535,6 +535,8 @@ def test_max_seqs_takes_the_first_rows_of_every_format(max_seqs, tmp_path):
 
 def test_annotation_records_do_not_count_as_rows():
     assert read_quietly(CASES / "33_hhpred_ss_rows.a3m", max_seqs=2).N_seq == 2
+    text = ">\tss_pred\nCCH\n> ss_conf\n987\n>q\nMKT\n>h\nMaKT\n>i\nMKT\n"  # found by fuzzing
+    assert read_quietly(text, max_seqs=2, format="a3m").ids == ["q", "h"]
 
 
 @pytest.mark.parametrize(
