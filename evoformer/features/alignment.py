@@ -132,6 +132,11 @@ class Alignment:
         return dense
 
     @property
+    def ambiguous(self) -> SparseLetters:
+        """Where the file has B, J, O, U or Z: rows, columns and ASCII codes."""
+        return self._ambiguous
+
+    @property
     def letters(self) -> NDArray[np.uint8]:
         """Letters as the file has them, in upper case and with `-` for gaps, ASCII codes [N_seq, N_res].
 

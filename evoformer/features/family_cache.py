@@ -13,7 +13,7 @@ from evoformer.features.alignment import Alignment
 from evoformer.features.manifest import FamilyError, FamilyFiles
 from evoformer.files import OutputError, writable_folder, written_whole
 
-VERSION = 1  # of the layout and of what the readers make of a file: another one makes all files be read anew
+VERSION = 2  # of the layout and of what the readers make of a file: another one makes all files be read anew
 
 
 class FamilyCache:
@@ -53,9 +53,12 @@ class FamilyCache:
                 text = json.loads(arrays["text"].tobytes())
                 prefix = "metadata/"
                 metadata = {key.removeprefix(prefix): arrays[key] for key in arrays if key.startswith(prefix)}
-                deletions = tuple(arrays[f"deletion_{part}"] for part in ("rows", "columns", "counts"))
+                deletions, ambiguous = (
+                    tuple(arrays[f"{name}_{part}"] for part in ("rows", "columns", "values"))
+                    for name in ("deletion", "ambiguous")
+                )
                 alignment = Alignment(
-                    arrays["msa"], text["ids"], text["descriptions"], deletions, text["metadata"] | metadata
+                    arrays["msa"], text["ids"], text["descriptions"], deletions, text["metadata"] | metadata, ambiguous
                 )
                 return alignment, arrays["distances"]
         except (EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile, zlib.error):
@@ -68,8 +71,6 @@ class FamilyCache:
             OutputError: it cannot be written.
         """
         path = self.folder / f"{name}.npz"
-        deletions = alignment.deletions
-        rows, columns = np.nonzero(deletions)
         is_array = {key: isinstance(value, np.ndarray) for key, value in alignment.metadata.items()}
         text = {
             "ids": alignment.ids,
@@ -77,6 +78,8 @@ class FamilyCache:
             "metadata": {key: value for key, value in alignment.metadata.items() if not is_array[key]},
         }
         arrays = {f"metadata/{key}": value for key, value in alignment.metadata.items() if is_array[key]}
+        for sparse, triple in (("deletion", alignment.sparse_deletions), ("ambiguous", alignment.ambiguous)):
+            arrays |= {f"{sparse}_{part}": x for part, x in zip(("rows", "columns", "values"), triple, strict=True)}
         try:
             with written_whole(path) as temporary:
                 np.savez(
@@ -84,9 +87,6 @@ class FamilyCache:
                     digest=np.array(digest),
                     text=np.frombuffer(json.dumps(text).encode(), np.uint8),
                     msa=alignment.msa,
-                    deletion_rows=rows,
-                    deletion_columns=columns,
-                    deletion_counts=deletions[rows, columns],
                     distances=distances,
                     **arrays,
                 )

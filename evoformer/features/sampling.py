@@ -25,7 +25,7 @@ def clean_rows(alignment: Alignment) -> CleanRows:
     Returns:
         the alignment left, and how many duplicate and empty rows are gone from it.
     """
-    unique = alignment[unique_rows(alignment.msa)]
+    unique = alignment.deduplicate()
     filled = filled_rows(unique.msa)
     N_empty = unique.N_seq - len(filled)
     return CleanRows(unique[filled] if N_empty else unique, alignment.N_seq - unique.N_seq, N_empty)

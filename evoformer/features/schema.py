@@ -47,6 +47,8 @@ FEATURES: Mapping[str, Feature] = {
     "extra_has_deletion": Feature(("N_extra", "N_res")),
     "extra_deletion_value": Feature(("N_extra", "N_res")),
     "extra_msa_feat": Feature(("N_extra", "N_res", 25)),
+    # Of all rows, before they are split: the characters of the file, ASCII. No step leaves it to the end.
+    "letters": Feature(("N_seq", "N_res"), torch.uint8),
     # A label: angstroms between residues, NaN where either is unresolved.
     "distances": Feature(("N_res", "N_res"), pad=float("nan")),
 }

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float32, Integer
 from numpy.typing import NDArray
 
-from evoformer.constants import GAP, N_MSA_TOKENS, UNKNOWN
+from evoformer.constants import GAP, N_MSA_TOKENS
 from evoformer.features.alignment import Alignment
 from evoformer.features.clustering import assign_to_clusters, summarize_clusters
 from evoformer.features.crop import crop, random_crop_start, random_neighbourhood, take_residues
@@ -29,13 +29,12 @@ Step = Callable[[Features, np.random.Generator], Features]
 def alignment_features(alignment: Alignment) -> Features:
     """What the steps start from: `aatype`, `residue_index`, `seq_mask`, and all rows in `msa` and `deletion_matrix`.
 
-    `aatype` is row 0 with gaps as X.
-    DISCREPANCY: AlphaFold takes `aatype` from the query's letters, so that B, Z, J, O and U become X there while its
-    MSA has D, E, X, X and C; an `Alignment` holds only the latter, and `aatype` agrees with row 0 of the MSA.
+    `aatype` has X where the query has B, J, O, U or Z, of which `msa` has D, X, X, C and E, as in AlphaFold. `letters`
+    are the characters of the file, which tell such letters apart; they go when rows are split.
     """
-    query = alignment.msa[0]
     return {
-        "aatype": np.where(query == GAP, UNKNOWN, query),
+        "aatype": alignment.aatype,
+        "letters": alignment.letters,
         "residue_index": np.arange(alignment.N_res),
         "seq_mask": np.ones(alignment.N_res, np.float32),
         "msa": alignment.msa,
@@ -49,19 +48,18 @@ def clean(features: Features, generator: np.random.Generator) -> Features:
 
 
 def deduplicate(features: Features, generator: np.random.Generator) -> Features:
-    """Drop rows equal to an earlier one, which keeps its own deletions.
+    """Drop rows whose letters equal those of an earlier one, which keeps its own deletions.
 
-    DISCREPANCY: AlphaFold compares letters, and so keeps two rows that differ only where one has B and the other D,
-    though their features are the same; an `Alignment` holds numbers.
+    As in AlphaFold, two rows that differ only where one has B and the other D both stay: their numbers alone are equal.
     """
-    return _take_rows(features, unique_rows(features["msa"]))
+    return _take_rows(features, unique_rows(features["letters"]))
 
 
 def _take_rows(features: Features, rows: Integer[np.ndarray, "N_kept"]) -> Features:
-    """Only some of the rows of `msa` and `deletion_matrix`."""
+    """Only some of the rows of `msa`, `deletion_matrix` and `letters`."""
     if len(rows) == len(features["msa"]):
         return features
-    return features | {name: features[name][rows] for name in ("msa", "deletion_matrix")}
+    return features | {name: features[name][rows] for name in ("msa", "deletion_matrix", "letters") if name in features}
 
 
 def add_profile(features: Features, generator: np.random.Generator) -> Features:
@@ -70,7 +68,7 @@ def add_profile(features: Features, generator: np.random.Generator) -> Features:
 
 
 def delete_blocks(features: Features, generator: np.random.Generator, *, N_block: int, fraction: float) -> Features:
-    """Delete blocks of neighbouring rows from `msa` and `deletion_matrix`."""
+    """Delete blocks of neighbouring rows."""
     return _take_rows(features, rows_after_block_deletion(len(features["msa"]), N_block, fraction, generator))
 
 
@@ -83,12 +81,13 @@ def split_rows(features: Features, row_order: Integer[np.ndarray, "N_seq"], max_
     """Make the first `max_clusters` rows in the order given cluster centres, the others extra rows; all unmasked.
 
     Sets `msa`, `deletion_matrix`, `msa_mask`, `true_msa`, `bert_mask` (0 everywhere: nothing is corrupted so far),
-    `extra_msa`, `extra_deletion_matrix`, `extra_msa_mask`, and `msa_gap_fraction` [N_clust].
+    `extra_msa`, `extra_deletion_matrix`, `extra_msa_mask`, and `msa_gap_fraction` [N_clust]; `letters` go.
     """
     centres, extra = row_order[:max_clusters], row_order[max_clusters:]
     msa, deletions = features["msa"], features["deletion_matrix"]
     true_msa = msa[centres]
-    return features | {
+    kept = {name: value for name, value in features.items() if name != "letters"}
+    return kept | {
         "msa": true_msa,
         "true_msa": true_msa,
         "bert_mask": np.zeros(true_msa.shape, np.float32),

@@ -13,7 +13,7 @@ def folder(tmp_path):
     """Two families, one of a complex with ColabFold's header, names beyond ASCII and insertions."""
     folder = tmp_path / "families"
     folder.mkdir()
-    (folder / "a.a3m").write_text(">q\nMKTW\n>r\u00e9 \u03b1 helix\nMaaK-gW\n", encoding="utf-8")
+    (folder / "a.a3m").write_text(">q\nMKTW\n>r\u00e9 \u03b1 helix\nMaaB-gU\n", encoding="utf-8")
     (folder / "b.a3m").write_text("#2,1\t1,2\n>101\t102\nMKT\n>r\nMK-\n")
     for name, N_res in (("a", 4), ("b", 3)):
         np.savez(folder / f"{name}.npz", distances=np.arange(N_res**2).reshape(N_res, N_res))
@@ -39,6 +39,7 @@ def assert_same(ours, expected):
     for one, other in zip(ours, expected, strict=True):
         a, b = one.alignment, other.alignment
         np.testing.assert_array_equal(a.msa, b.msa)
+        np.testing.assert_array_equal(a.letters, b.letters)
         np.testing.assert_array_equal(a.deletions, b.deletions)
         assert a.msa.dtype == b.msa.dtype
         assert (a.ids, a.descriptions, a.metadata.keys()) == (b.ids, b.descriptions, b.metadata.keys())

@@ -73,7 +73,7 @@ def test_with_sampling_and_masking_given_the_steps_compute_alphafolds_features(c
 def test_every_feature_has_its_declared_axes_and_type(forty_rows):
     features = MSAFeaturizer(max_clusters=8, max_extra=16, crop_size=10)(forty_rows, seed=0)
     assert axis_sizes(features) == {"N_res": 10, "N_clust": 8, "N_extra": 16}
-    assert features.keys() == FEATURES.keys() - {"distances"}
+    assert features.keys() == FEATURES.keys() - {"distances", "letters"}
     for name, value in features.items():
         assert value.dtype == FEATURES[name].dtype, name
         assert value.is_contiguous(), name
