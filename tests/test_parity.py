@@ -216,7 +216,7 @@ N_MODULE_FILES = 72
 TESTED_ELSEWHERE = {
     "features": "features/test_featurizer.py",
     "features_multimer": "features/test_multimer.py",
-    "msa_features": "features/test_merging.py",
+    "msa_features": "features/test_pipeline.py",
     "parse_a3m": "features/test_reading.py",
     "parse_sto": "features/test_reading.py",
 }
