@@ -3,8 +3,8 @@
 import numpy as np
 from jaxtyping import Float64, UInt8
 
-from evoformer.constants import GAP, UNKNOWN
-from evoformer.features.identity import sequence_weights
+from evoformer.constants import UNKNOWN
+from evoformer.features.identity import check_letters, sequence_weights
 
 N_AMINO_ACIDS = UNKNOWN  # the twenty residues are numbers 0 to 19
 N_STATES = N_AMINO_ACIDS + 1  # and the gap, number 20 in this file
@@ -36,7 +36,7 @@ def mean_field_dca(
     Raises:
         ValueError: `msa` is no matrix of such numbers, or `pseudocount` is not in (0, 1].
     """
-    _check(msa)
+    check_letters(msa)
     if not 0 < pseudocount <= 1:
         raise ValueError(f"pseudocount is {pseudocount}, it must be above 0 and at most 1")
     states = np.where(msa < N_AMINO_ACIDS, msa, N_AMINO_ACIDS).astype(np.uint8)
@@ -54,12 +54,6 @@ def mean_field_dca(
     )
     norm = np.sqrt(np.einsum("iajb,iajb->ij", zero_sum, zero_sum))
     return _average_product_corrected((norm + norm.T) / 2)
-
-
-def neff(msa: UInt8[np.ndarray, "N_seq N_res"], *, identity: float = 0.8) -> float:
-    """Effective number of sequences: the sum of `sequence_weights`."""
-    _check(msa)
-    return float(sequence_weights(msa, identity=identity).sum())
 
 
 def _couplings(
@@ -101,10 +95,3 @@ def _average_product_corrected(norm: Float64[np.ndarray, "N_res N_res"]) -> Floa
     corrected = norm - np.outer(of_column, of_column) * (N_res / ((N_res - 1) * total))
     np.fill_diagonal(corrected, 0)
     return corrected
-
-
-def _check(msa: np.ndarray) -> None:
-    if msa.ndim != 2 or msa.size == 0:
-        raise ValueError(f"msa has shape {msa.shape}, expected (N_seq, N_res), both at least 1")
-    if msa.max() > GAP:
-        raise ValueError(f"msa holds the number {msa.max()}, letters are 0 to {GAP}")

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from evoformer.constants import GAP, MSA_ALPHABET, N_MSA_LETTERS, UNKNOWN
 from evoformer.errors import InputError
-from evoformer.features.identity import coverage_of_query, identity_to_query, sequence_weights
+from evoformer.features.identity import coverage_of_query, identity_to_query, neff, unique_rows
 
 # Which entries of a deletion matrix are not zero: their rows, their columns, and their values.
 SparseDeletions = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]
@@ -233,9 +233,7 @@ class Alignment:
         As in AlphaFold, rows are compared as letters of the file: two that differ only where one has B and the other D
         both stay.
         """
-        as_bytes = np.ascontiguousarray(self.letters).view(np.dtype((np.void, self.N_res))).ravel()
-        _, first = np.unique(as_bytes, return_index=True)
-        return self[np.sort(first)]
+        return self[unique_rows(self.letters)]
 
     def filter(self, *, min_coverage: float = 0.0, min_identity: float = 0.0, max_identity: float = 1.0) -> "Alignment":
         """The rows that resemble the query enough and cover enough of it; always the query itself.
@@ -266,7 +264,7 @@ class Alignment:
         Args:
             identity: rows are alike from this share of equal columns on, a gap being a letter too
         """
-        return float(sequence_weights(self.msa, identity=identity).sum())
+        return neff(self.msa, identity=identity)
 
     def concatenate(self, *others: "Alignment", axis: Literal["rows", "columns"] = "rows") -> "Alignment":
         """This alignment and others as one.

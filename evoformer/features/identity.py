@@ -1,7 +1,7 @@
 """How alike the rows of an alignment are."""
 
 import numpy as np
-from jaxtyping import Float32, Float64, UInt8
+from jaxtyping import Float32, Float64, Int64, Integer, UInt8
 
 from evoformer.constants import GAP, N_MSA_LETTERS
 
@@ -52,3 +52,24 @@ def coverage_of_query(msa: UInt8[np.ndarray, "N_seq N_res"]) -> Float64[np.ndarr
 
 def _one_hot(msa: UInt8[np.ndarray, "N_seq N_res"]) -> Float32[np.ndarray, "N_seq N_cell"]:
     return (msa[:, :, None] == np.arange(N_MSA_LETTERS, dtype=np.uint8)).reshape(len(msa), -1).astype(np.float32)
+
+
+def neff(msa: UInt8[np.ndarray, "N_seq N_res"], *, identity: float = 0.8) -> float:
+    """Effective number of sequences: the sum of `sequence_weights`."""
+    check_letters(msa)
+    return float(sequence_weights(msa, identity=identity).sum())
+
+
+def unique_rows(msa: Integer[np.ndarray, "N_seq N_res"]) -> Int64[np.ndarray, "N_kept"]:
+    """The first of each set of equal rows, in ascending order."""
+    as_bytes = np.ascontiguousarray(msa).view(np.dtype((np.void, msa.shape[1] * msa.itemsize))).ravel()
+    _, first = np.unique(as_bytes, return_index=True)
+    return np.sort(first).astype(np.int64)
+
+
+def check_letters(msa: np.ndarray) -> None:
+    """Raise a ValueError unless `msa` is a matrix of `MSA_ALPHABET` numbers."""
+    if msa.ndim != 2 or msa.size == 0:
+        raise ValueError(f"msa has shape {msa.shape}, expected (N_seq, N_res), both at least 1")
+    if msa.max() > GAP:
+        raise ValueError(f"msa holds the number {msa.max()}, letters are 0 to {GAP}")

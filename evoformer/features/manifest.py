@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evoformer.errors import InputError
-from evoformer.features.sources import file_stem, format_suffix
+from evoformer.features.sources import FORMAT_OF_SUFFIX, file_stem, format_suffix
 
-ALIGNMENT_SUFFIXES = {".a3m", ".a2m", ".fa", ".fas", ".fasta", ".mfa", ".sto", ".stk", ".stockholm", ".aln", ".clustal"}
 LABEL_SUFFIXES = (".npz", ".cif", ".cif.gz", ".mmcif", ".mmcif.gz", ".pdb", ".pdb.gz", ".ent", ".ent.gz")
 COLUMNS = ("alignment", "name", "labels", "chain", "split")
 
@@ -51,7 +50,7 @@ def find_families(source: Path, split: str | None = None) -> list[FamilyFiles]:
     else:
         source = source if split is None else source / split
         families = _families_in(source)
-        expected = f"files that end in {', '.join(sorted(ALIGNMENT_SUFFIXES))}"
+        expected = f"files that end in {', '.join(sorted(FORMAT_OF_SUFFIX))}"
     if not families:
         raise FamilyError(f"0 alignments under {source}: expected {expected}")
     by_name: dict[str, Path] = {}
@@ -66,7 +65,7 @@ def find_families(source: Path, split: str | None = None) -> list[FamilyFiles]:
 def _families_in(folder: Path) -> list[FamilyFiles]:
     families = []
     for path in sorted(folder.glob("*")):
-        if format_suffix(path.name) in ALIGNMENT_SUFFIXES:
+        if format_suffix(path.name) in FORMAT_OF_SUFFIX:
             name = file_stem(path)
             candidates = [folder / f"{name}{suffix}" for suffix in LABEL_SUFFIXES]
             families.append(FamilyFiles(name, path, next((path for path in candidates if path.is_file()), None)))

@@ -16,7 +16,7 @@ from evoformer.features.fasta import (
 )
 from evoformer.features.records import Record, Report, listed
 from evoformer.features.rows import a3m_matrix, aligned_matrix
-from evoformer.features.sources import Source, format_suffix, read_source
+from evoformer.features.sources import FORMAT_OF_SUFFIX, Source, format_suffix, read_source
 
 # Every name that `format` may have, and how errors call it. A2M is A3M with dots.
 _FORMATS = {
@@ -27,8 +27,6 @@ _FORMATS = {
     "clustal": "Clustal",
     "plain": "plain rows",
 }
-_A3M_SUFFIXES = {".a3m", ".a2m"}
-_FASTA_SUFFIXES = {".fa", ".fasta", ".fas", ".mfa"}
 
 # HH-suite's annotation records are no rows.
 _RECORD = re.compile(rb"^[^\S\n]*>(?![^\S\n]*(?:ss|sa|aa)_)", re.MULTILINE)
@@ -169,10 +167,10 @@ def _format_of(parts: list[tuple[int, list[bytes]]], path: str | None, format: s
         if _FORMATS[format] != _FORMATS[family]:
             raise report.error(f"content is {_FORMATS[family]}, not {_FORMATS[format]}; format='auto' reads it")
         return "a3m" if format == "a2m" else format
-    suffix = format_suffix(path)
-    if family != "fasta" or suffix in _FASTA_SUFFIXES:
+    named = FORMAT_OF_SUFFIX.get(format_suffix(path))
+    if family != "fasta" or named == "fasta":
         return family
-    return "a3m" if suffix in _A3M_SUFFIXES or any(_looks_like_a3m(lines) for _, lines in parts) else "fasta"
+    return "a3m" if named == "a3m" or any(_looks_like_a3m(lines) for _, lines in parts) else "fasta"
 
 
 def _starts_clustal(lines: list[bytes]) -> bool:

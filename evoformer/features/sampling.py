@@ -38,13 +38,6 @@ def filled_rows(msa: Integer[np.ndarray, "N_seq N_res"]) -> Int64[np.ndarray, "N
     return np.flatnonzero(filled)
 
 
-def unique_rows(msa: Integer[np.ndarray, "N_seq N_res"]) -> Int64[np.ndarray, "N_kept"]:
-    """The first of each set of equal rows, in ascending order."""
-    as_bytes = np.ascontiguousarray(msa).view(np.dtype((np.void, msa.shape[1] * msa.itemsize))).ravel()
-    _, first = np.unique(as_bytes, return_index=True)
-    return np.sort(first).astype(np.int64)
-
-
 def rows_after_block_deletion(
     N_seq: int, N_block: int, fraction: float, generator: np.random.Generator
 ) -> Int64[np.ndarray, "N_kept"]:

@@ -24,6 +24,21 @@ class Readable(Protocol):
 
 Source = str | PathLike[str] | bytes | Sequence[str] | Readable
 
+# What a file's name says of its format; A2M is A3M with dots.
+FORMAT_OF_SUFFIX = {
+    ".a3m": "a3m",
+    ".a2m": "a3m",
+    ".fa": "fasta",
+    ".fasta": "fasta",
+    ".fas": "fasta",
+    ".mfa": "fasta",
+    ".sto": "stockholm",
+    ".stk": "stockholm",
+    ".stockholm": "stockholm",
+    ".aln": "clustal",
+    ".clustal": "clustal",
+}
+
 # First bytes, name, and the class that reads what was compressed.
 _COMPRESSIONS: dict[bytes, tuple[str, Callable[[Any], Any]]] = {
     b"\x1f\x8b": ("gzip", lambda file: gzip.GzipFile(fileobj=file)),

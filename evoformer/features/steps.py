@@ -16,10 +16,11 @@ from evoformer.constants import GAP, N_MSA_TOKENS
 from evoformer.features.alignment import Alignment
 from evoformer.features.clustering import assign_to_clusters, summarize_clusters
 from evoformer.features.crop import crop, random_crop_start, random_neighbourhood, take_residues
+from evoformer.features.identity import unique_rows
 from evoformer.features.masking import draw_letters, mask_positions, replacement_probabilities
 from evoformer.features.padding import pad
 from evoformer.features.profile import letter_profile, mark_letters
-from evoformer.features.sampling import filled_rows, random_row_order, rows_after_block_deletion, unique_rows
+from evoformer.features.sampling import filled_rows, random_row_order, rows_after_block_deletion
 from evoformer.features.schema import FEATURES, Feature, FeatureError
 
 Features = dict[str, NDArray[Any]]

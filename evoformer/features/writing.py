@@ -14,22 +14,9 @@ from numpy.typing import NDArray
 
 from evoformer.constants import GAP
 from evoformer.features.alignment import Alignment, AlignmentError, AlignmentWarning
-from evoformer.features.sources import format_suffix
+from evoformer.features.sources import FORMAT_OF_SUFFIX, format_suffix
 from evoformer.files import written_whole
 
-FORMAT_OF_SUFFIX = {
-    ".a3m": "a3m",
-    ".a2m": "a3m",
-    ".fa": "fasta",
-    ".fasta": "fasta",
-    ".fas": "fasta",
-    ".mfa": "fasta",
-    ".sto": "stockholm",
-    ".stk": "stockholm",
-    ".stockholm": "stockholm",
-    ".aln": "clustal",
-    ".clustal": "clustal",
-}
 _COMPRESS: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
 _CLUSTAL_WIDTH = 60
 # What makes a name an annotation (FASTA, A3M), or a comment or a header (Stockholm, Clustal) to a reader.

@@ -7,8 +7,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from evoformer.constants import GAP, MSA_ALPHABET, UNKNOWN
-from evoformer.contacts.dca import mean_field_dca, neff
-from evoformer.features.identity import sequence_weights
+from evoformer.contacts.dca import mean_field_dca
+from evoformer.features.identity import neff, sequence_weights
 
 
 def letters(*rows: str) -> np.ndarray:
