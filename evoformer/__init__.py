@@ -6,11 +6,13 @@ from evoformer.blocks.pair import PairStack
 from evoformer.config import TrunkConfig, build_trunk
 from evoformer.contacts.dca import mean_field_dca
 from evoformer.contacts.precision import contact_precision
+from evoformer.execution import Execution, set_execution
 from evoformer.features.alignment import Alignment, AlignmentError, AlignmentWarning
 from evoformer.features.batch import collate
 from evoformer.features.featurizer import MSAFeaturizer
 from evoformer.features.reading import read_alignment
 from evoformer.features.structure import Structure, StructureError, read_structure
+from evoformer.kernels import KernelError, kernels_used
 from evoformer.layers.attention import MultiHeadAttention
 from evoformer.layers.dropout import DropoutColumnwise, DropoutRowwise
 from evoformer.layers.embedders import InputEmbedder, ProfileEmbedder
@@ -33,9 +35,11 @@ __all__ = [
     "DropoutRowwise",
     "EvoformerBlock",
     "EvoformerStack",
+    "Execution",
     "ExtraMSABlock",
     "ExtraMSAStack",
     "InputEmbedder",
+    "KernelError",
     "LoadReport",
     "MSAColumnAttention",
     "MSAColumnGlobalAttention",
@@ -60,8 +64,10 @@ __all__ = [
     "collate",
     "contact_precision",
     "export_weights",
+    "kernels_used",
     "load_weights",
     "mean_field_dca",
     "read_alignment",
     "read_structure",
+    "set_execution",
 ]

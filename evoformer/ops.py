@@ -1,60 +1,118 @@
-"""The operations that layers are made of, tensors to tensors, in plain PyTorch.
+"""The operations that layers are made of, tensors to tensors, each run by the kernel that an `Execution` chooses.
 
-Softmax, masked means and sums over sequences run in float32 at least, whatever the precision of the inputs.
+`kernels/reference.py` states what they compute.
 """
 
-import torch
-from einops import einsum
-from torch import Tensor
+import math
 
-MASKED_LOGIT = -1e9  # DeepMind's; it replaces the logit, so a row without any key attends to all keys alike
+from torch import Tensor, nn
 
+from evoformer.execution import Execution
+from evoformer.kernels import choose
+from evoformer.kernels.parts import AttentionParts, OuterProductParts, TransitionParts, TriangleParts
+from evoformer.kernels.reference import (
+    at_least_float32,
+    attention,
+    masked_mean,
+    mean_query,
+    outer_product_sum,
+    split_heads,
+)
 
-def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-    """Scaled dot-product attention; queries are scaled by 1/sqrt(c), the bias is not.
-
-    AlphaFold 2 supplement, Algorithm 7, lines 5 and 6. Keys where the mask is 0 get no weight; a query all of whose
-    keys are masked attends to all of them alike, as in DeepMind's code.
-
-    Shapes:
-        q: [*, N_head, N_q, c]
-        k: [*, N_head, N_k, c]
-        v: [*, N_head, N_k, c_v]
-        bias: broadcasts to [*, N_head, N_q, N_k], added to the logits
-        mask: broadcasts to [*, N_head, N_q, N_k], 0 hides a key
-        returns: [*, N_head, N_q, c_v]
-    """
-    logits = at_least_float32(q * q.shape[-1] ** -0.5 @ k.transpose(-1, -2))
-    if bias is not None:
-        logits = logits + bias
-    if mask is not None:
-        logits = logits.masked_fill(mask == 0, MASKED_LOGIT)
-    a = torch.softmax(logits, dim=-1)
-    return a.to(v.dtype) @ v
-
-
-def masked_mean(x: Tensor, mask: Tensor, axis: int, eps: float = 1e-10) -> Tensor:
-    """Mean of x along an axis over the positions where the mask is 1; the axis stays, with length 1.
-
-    The mask broadcasts to x. Without any such position the mean is 0, as in DeepMind's `mask_mean`.
-    """
-    wide = at_least_float32(x)
-    mask = mask.to(wide.dtype)
-    mean = (wide * mask).sum(axis, keepdim=True) / (mask.sum(axis, keepdim=True) + eps)
-    return mean.to(x.dtype)
+__all__ = [
+    "at_least_float32",
+    "attention",
+    "gated_attention",
+    "global_attention",
+    "masked_mean",
+    "mean_query",
+    "outer_product_mean",
+    "outer_product_sum",
+    "pair_bias",
+    "split_heads",
+    "transition",
+    "triangle_multiplication",
+]
 
 
-def outer_product_sum(a: Tensor, b: Tensor) -> Tensor:
-    """Sum over sequences of the outer products of two columns: Algorithm 10, line 3, before the division.
+def gated_attention(
+    x: Tensor, parts: AttentionParts, bias: Tensor | None, mask: Tensor | None, execution: Execution
+) -> Tensor:
+    """Multi-head attention along every row.
 
     Shapes:
-        a, b: [*, N_seq, N_res, c]
-        returns: [*, N_res, N_res, c, c], float32 at least
+        x: [B, rows, N, c_in]
+        bias: [B or 1, N_head, N, N], one for all rows
+        mask: [B, rows, N], 0 hides a key
+        returns: [B, rows, N, c_out]
     """
-    with torch.autocast(a.device.type, enabled=False):
-        return einsum(at_least_float32(a), at_least_float32(b), "... s i c, ... s j d -> ... i j c d")
+    kernel = choose("attention", execution, x, parts, bias, mask)
+    return kernel.run(x, parts, bias, mask, execution=execution)
 
 
-def at_least_float32(x: Tensor) -> Tensor:
-    """x in float32, or as it is where it is wider already."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+def global_attention(
+    x: Tensor, parts: AttentionParts, bias: Tensor | None, mask: Tensor | None, execution: Execution
+) -> Tensor:
+    """Multi-head attention along every row with one query for all positions.
+
+    Shapes:
+        x: [B, rows, N, c_in]
+        bias: [B or 1, N_head, 1, N], one for all rows
+        mask: [B, rows, N], 0 hides a key, and a position to the query
+        returns: [B, rows, N, c_out]; without a gate, [B, rows, 1, c_out]
+    """
+    kernel = choose("global_attention", execution, x, parts, bias, mask)
+    return kernel.run(x, parts, bias, mask, execution=execution)
+
+
+def pair_bias(z: Tensor, norm: nn.Module, linear: nn.Module, execution: Execution) -> Tensor:
+    """What a pair adds to the logits of each head: a linear layer of its norm.
+
+    Shapes:
+        z: [*, N_res, N_res, c_z]
+        linear: from c_z to N_head channels
+        returns: [*, N_head, N_res, N_res]
+    """
+    flat = _one_batch_axis(z, 3)
+    kernel = choose("pair_bias", execution, flat, norm, linear)
+    bias = kernel.run(flat, norm, linear, execution=execution)
+    return bias.reshape(*z.shape[:-3], *bias.shape[1:])
+
+
+def outer_product_mean(m: Tensor, parts: OuterProductParts, mask: Tensor | None, execution: Execution) -> Tensor:
+    """The mean over sequences of the outer product of two columns, projected.
+
+    Shapes:
+        m: [*, N_seq, N_res, c_m]
+        mask: [*, N_seq, N_res], 1 where the residue exists
+        returns: [*, N_res, N_res, c_z]
+    """
+    flat, flat_mask = _one_batch_axis(m, 3), None if mask is None else _one_batch_axis(mask, 2)
+    kernel = choose("outer_product_mean", execution, flat, parts, flat_mask)
+    z = kernel.run(flat, parts, flat_mask, execution=execution)
+    return z.reshape(*m.shape[:-3], *z.shape[1:])
+
+
+def triangle_multiplication(z: Tensor, parts: TriangleParts, mask: Tensor | None, execution: Execution) -> Tensor:
+    """Update of an edge from the two other edges of every triangle.
+
+    Shapes:
+        z: [*, N_res, N_res, c_z]
+        mask: [*, N_res, N_res], 1 where both residues exist
+        returns: [*, N_res, N_res, c_z]
+    """
+    flat, flat_mask = _one_batch_axis(z, 3), None if mask is None else _one_batch_axis(mask, 2)
+    kernel = choose("triangle_multiplication", execution, flat, parts, flat_mask)
+    return kernel.run(flat, parts, flat_mask, execution=execution).reshape(z.shape)
+
+
+def transition(x: Tensor, parts: TransitionParts, execution: Execution) -> Tensor:
+    """A two-layer perceptron at each position: [*, c] to [*, c]."""
+    flat = _one_batch_axis(x if x.ndim > 1 else x[None], 2)
+    kernel = choose("transition", execution, flat, parts)
+    return kernel.run(flat, parts, execution=execution).reshape(x.shape)
+
+
+def _one_batch_axis(x: Tensor, n: int) -> Tensor:
+    """All axes but the last n as one, a view where there can be one."""
+    return x.reshape(math.prod(x.shape[:-n]), *x.shape[-n:])

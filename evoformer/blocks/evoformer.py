@@ -5,6 +5,7 @@ from typing import Literal, TypedDict, Unpack, get_args
 from torch import nn
 
 from evoformer.blocks.pair import PairStack
+from evoformer.execution import Execution, added, recomputed
 from evoformer.layers.dropout import DropoutRowwise
 from evoformer.layers.linear import Linear
 from evoformer.layers.msa_attention import MSAColumnAttention, MSAColumnGlobalAttention, MSARowAttentionWithPairBias
@@ -59,6 +60,8 @@ class EvoformerBlock(nn.Module):
     Raises:
         ValueError: the column attention is neither of the two.
     """
+
+    execution = Execution()
 
     def __init__(
         self,
@@ -115,15 +118,18 @@ class EvoformerBlock(nn.Module):
         """
         if z.shape[-3:-1] != (m.shape[-2], m.shape[-2]):
             raise ValueError(f"m has {m.shape[-2]} residues, z has {z.shape[-3]} x {z.shape[-2]}")
+        run = recomputed(self._updated) if self.execution.recompute == "block" else self._updated
+        return run(m, z, msa_mask, pair_mask)
+
+    def _updated(self, m: MSA, z: Pair, msa_mask: MSAMask | None, pair_mask: PairMask | None) -> tuple[MSA, Pair]:
         if self.opm_first:
             z = z + self.outer_product_mean(m, msa_mask)
-        m = m + self.dropout_row(self.msa_att_row(m, z, msa_mask))
-        m = m + self.msa_att_col(m, msa_mask)
-        m = m + self.msa_transition(m)
+        m = m + self.dropout_row(self.msa_att_row(m, z, msa_mask))  # a new m, which may be changed in place
+        m = added(m, self.msa_att_col(m, msa_mask), self.execution)
+        m = added(m, self.msa_transition(m), self.execution)
         if not self.opm_first:
             z = z + self.outer_product_mean(m, msa_mask)
-        z = self.pair_stack(z, pair_mask)
-        return m, z
+        return m, self.pair_stack(z, pair_mask)
 
 
 class EvoformerStack(nn.Module):

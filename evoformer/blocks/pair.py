@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from evoformer.execution import Execution, added
 from evoformer.layers.dropout import DropoutColumnwise, DropoutRowwise
 from evoformer.layers.transition import PairTransition
 from evoformer.layers.triangle_attention import TriangleAttention
@@ -22,6 +23,8 @@ class PairStack(nn.Module):
         n_pair_transition: factor of the hidden channels of the transition.
         p_pair: dropout probability.
     """
+
+    execution = Execution()
 
     def __init__(
         self,
@@ -52,9 +55,9 @@ class PairStack(nn.Module):
             pair_mask: [*, N_res, N_res], 1 where both residues exist
             returns: [*, N_res, N_res, c_z]
         """
-        z = z + self.dropout_row(self.tri_mul_out(z, pair_mask))
-        z = z + self.dropout_row(self.tri_mul_in(z, pair_mask))
+        z = z + self.dropout_row(self.tri_mul_out(z, pair_mask))  # a new z, which may be changed in place
+        z = added(z, self.dropout_row(self.tri_mul_in(z, pair_mask)), self.execution)
         if self.has_attention:
-            z = z + self.dropout_row(self.tri_att_start(z, pair_mask))
-            z = z + self.dropout_col(self.tri_att_end(z, pair_mask))
-        return z + self.pair_transition(z)
+            z = added(z, self.dropout_row(self.tri_att_start(z, pair_mask)), self.execution)
+            z = added(z, self.dropout_col(self.tri_att_end(z, pair_mask)), self.execution)
+        return added(z, self.pair_transition(z), self.execution)

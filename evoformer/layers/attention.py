@@ -1,11 +1,16 @@
 """Gated and global multi-head attention along any axis of a tensor."""
 
+import math
+
 import torch
-from einops import rearrange
 from torch import Tensor, nn
 
 from evoformer import ops
+from evoformer.execution import Execution
+from evoformer.kernels.parts import AttentionParts
 from evoformer.layers.linear import Linear
+
+_AS_GIVEN = nn.Identity()
 
 
 class MultiHeadAttention(nn.Module):
@@ -25,6 +30,8 @@ class MultiHeadAttention(nn.Module):
         is_global: whether attention is global.
         use_bias_for_embeddings: whether the projections to queries, keys and values have a bias.
     """
+
+    execution = Execution()
 
     def __init__(
         self,
@@ -59,11 +66,8 @@ class MultiHeadAttention(nn.Module):
         Shapes, before and after:
             q, k, v: [*, q/k/v, *, N_head * c] -> [*, N_head, q/k/v, c]
         """
-
-        def split_heads(x: Tensor) -> Tensor:
-            return rearrange(self._axis_last(x), "... n (h c) -> ... h n c", h=self.N_head)
-
-        return split_heads(q), split_heads(k), split_heads(v)
+        q, k, v = (ops.split_heads(self._axis_last(x), self.N_head) for x in (q, k, v))
+        return q, k, v
 
     def prepare_qkv_global(
         self, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None = None
@@ -75,16 +79,11 @@ class MultiHeadAttention(nn.Module):
             k, v: [*, k/v, *, c] -> [*, 1, k/v, c]
             attention_mask: [*, q]
         """
-        q = self._axis_last(q)
-        if attention_mask is None:
-            q = ops.at_least_float32(q).mean(-2, keepdim=True).to(q.dtype)
-        else:
-            mask = _aligned(attention_mask, q.shape[:-2], q.shape[-2:-1], "attention_mask")
-            q = ops.masked_mean(q, mask[..., None], axis=-2)
-        q = rearrange(q, "... n (h c) -> ... h n c", h=self.N_head)
-        k = rearrange(self._axis_last(k), "... n c -> ... 1 n c")
-        v = rearrange(self._axis_last(v), "... n c -> ... 1 n c")
-        return q, k, v
+        q, k, v = (self._axis_last(x) for x in (q, k, v))
+        if attention_mask is not None:
+            attention_mask = _aligned(attention_mask, q.shape[:-2], q.shape[-2:-1], "attention_mask")
+        q = ops.split_heads(ops.mean_query(q, attention_mask), self.N_head)
+        return q, k[..., None, :, :], v[..., None, :, :]
 
     def forward(self, x: Tensor, bias: Tensor | None = None, attention_mask: Tensor | None = None) -> Tensor:
         """Attend along `attn_dim`.
@@ -101,24 +100,43 @@ class MultiHeadAttention(nn.Module):
         Raises:
             ValueError: a bias or a mask does not fit, or x has no such axis.
         """
-        axis = self._axis(x)
-        q, k, v = self.linear_q(x), self.linear_k(x), self.linear_v(x)
-        if self.is_global:
-            q, k, v = self.prepare_qkv_global(q, k, v, attention_mask)
-        else:
-            q, k, v = self.prepare_qkv(q, k, v)
-        batch, n_q, n_k = q.shape[:-3], q.shape[-2], k.shape[-2]
-        if bias is not None:
-            bias = _aligned(bias, batch, (self.N_head, n_q, n_k), "bias")
-        if attention_mask is not None:
-            attention_mask = _aligned(attention_mask, batch, (n_k,), "attention_mask")[..., None, None, :]
+        return self.attend(x, _AS_GIVEN, bias, attention_mask)
 
-        o = ops.attention(q, k, v, bias, attention_mask)
-        # The heads are flattened while they stand beside the queries; only then does the axis go back.
-        o = rearrange(o, "... h n c -> ... n (h c)").movedim(-2, axis)
-        if self.gated:
-            o = torch.sigmoid(self.linear_g(x)) * o
-        return self.linear_o(o)
+    def attend(
+        self, x: Tensor, norm: nn.Module, bias: Tensor | None = None, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        """`forward` of norm(x), with the norm a part of the operation; shapes and errors are the same."""
+        axis = self._axis(x)
+        x = self._axis_last(x)
+        batch, N = x.shape[:-2], x.shape[-2]
+        # All axes that the bias has come first, as one; the rows, which share it, follow.
+        n_lead = max(len(batch) - 1, 0) if bias is None else bias.ndim - 3
+        if bias is not None:
+            bias = _aligned(bias, batch, (self.N_head, 1 if self.is_global else N, N), "bias")
+            bias = bias.reshape(*bias.shape[:n_lead], *bias.shape[-3:])
+            if all(size == 1 for size in bias.shape[:n_lead]):
+                bias, n_lead = bias.reshape(1, *bias.shape[-3:]), 0
+            else:
+                bias = bias.expand(*batch[:n_lead], *bias.shape[-3:]).flatten(0, n_lead - 1)
+        B, rows = math.prod(batch[:n_lead]), math.prod(batch[n_lead:])
+        if attention_mask is not None:
+            attention_mask = _aligned(attention_mask, batch, (N,), "attention_mask")
+            attention_mask = attention_mask.expand(*batch, N).reshape(B, rows, N)
+
+        op = ops.global_attention if self.is_global else ops.gated_attention
+        update = op(x.reshape(B, rows, *x.shape[-2:]), self._parts(norm), bias, attention_mask, self.execution)
+        return update.reshape(*batch, *update.shape[-2:]).movedim(-2, axis)
+
+    def _parts(self, norm: nn.Module) -> AttentionParts:
+        return AttentionParts(
+            norm=norm,
+            q=self.linear_q,
+            k=self.linear_k,
+            v=self.linear_v,
+            g=self.linear_g if self.gated else None,
+            o=self.linear_o,
+            N_head=self.N_head,
+        )
 
     def _axis(self, x: Tensor) -> int:
         """`attn_dim` as a negative number."""

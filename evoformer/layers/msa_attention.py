@@ -1,8 +1,9 @@
 """Attention on the MSA: along rows with a pair bias, along columns, and along columns with a global query."""
 
-from einops import rearrange
 from torch import Tensor, nn
 
+from evoformer import ops
+from evoformer.execution import Execution
 from evoformer.layers.attention import MultiHeadAttention
 from evoformer.layers.linear import Linear
 from evoformer.shapes import MSA, MSAMask, Pair, check_mask
@@ -19,6 +20,8 @@ class MSARowAttentionWithPairBias(nn.Module):
         c: channels of a head.
         N_head: number of heads.
     """
+
+    execution = Execution()
 
     def __init__(self, c_m: int, c_z: int, c: int = 32, N_head: int = 8) -> None:
         super().__init__()
@@ -44,8 +47,8 @@ class MSARowAttentionWithPairBias(nn.Module):
         if z.shape[:-3] != m.shape[:-3][: z.ndim - 3]:
             raise ValueError(f"m has shape {tuple(m.shape)}, z has {tuple(z.shape)}: their batch axes differ")
         check_mask(msa_mask, m, "msa_mask", "m")
-        bias = rearrange(self.linear_z(self.layer_norm_z(z)), "... i j h -> ... h i j")
-        return self.mha(self.layer_norm_m(m), bias, msa_mask)
+        bias = ops.pair_bias(z, self.layer_norm_z, self.linear_z, self.execution)
+        return self.mha.attend(m, self.layer_norm_m, bias, msa_mask)
 
 
 class MSAColumnAttention(nn.Module):
@@ -75,7 +78,7 @@ class MSAColumnAttention(nn.Module):
         Raises:
             ValueError: the mask does not fit.
         """
-        return self.mha(self.layer_norm_m(m), attention_mask=_column_mask(msa_mask, m))
+        return self.mha.attend(m, self.layer_norm_m, attention_mask=_column_mask(msa_mask, m))
 
 
 class MSAColumnGlobalAttention(nn.Module):
@@ -105,7 +108,7 @@ class MSAColumnGlobalAttention(nn.Module):
         Raises:
             ValueError: the mask does not fit.
         """
-        return self.global_attention(self.layer_norm_m(m), attention_mask=_column_mask(msa_mask, m))
+        return self.global_attention.attend(m, self.layer_norm_m, attention_mask=_column_mask(msa_mask, m))
 
 
 def _column_mask(msa_mask: Tensor | None, m: Tensor) -> Tensor | None:

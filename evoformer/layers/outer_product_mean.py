@@ -1,10 +1,10 @@
 """From the MSA to the pair representation: the mean over sequences of the outer products of two columns."""
 
-from einops import rearrange
 from torch import nn
-from torch.nn import functional as F
 
 from evoformer import ops
+from evoformer.execution import Execution
+from evoformer.kernels.parts import OuterProductParts
 from evoformer.layers.linear import Linear
 from evoformer.shapes import MSA, MSAMask, Pair, check_mask
 
@@ -26,6 +26,8 @@ class OuterProductMean(nn.Module):
         centered: whether columns are centred.
     """
 
+    execution = Execution()
+
     def __init__(self, c_m: int, c_z: int, c: int = 32, eps: float = 1e-3, centered: bool = False) -> None:
         super().__init__()
         self.eps = eps
@@ -46,19 +48,13 @@ class OuterProductMean(nn.Module):
         Raises:
             ValueError: the mask does not fit.
         """
-        if msa_mask is None:
-            msa_mask = m.new_ones(m.shape[:-1])
         check_mask(msa_mask, m, "msa_mask", "m")
-        m = self.layer_norm(m)
-        mask = msa_mask[..., None].to(m.dtype)
-        if self.centered:
-            m = m - ops.masked_mean(m, mask, axis=-3)
-        a = self.linear_1(m) * mask
-        b = self.linear_2(m) * mask
-        outer = rearrange(ops.outer_product_sum(a, b), "... i j c d -> ... i j (c d)")
-
-        norm = self.eps + ops.outer_product_sum(mask, mask)[..., 0]
-        # DISCREPANCY: the supplement takes the mean, then projects; DeepMind's code projects the sum, bias included,
-        # and divides the result, so we divide the bias too. The sum is divided first, so that it fits float16.
-        z = F.linear((outer / norm).to(a.dtype), self.linear_out.weight)
-        return (z + self.linear_out.bias / norm).to(a.dtype)
+        parts = OuterProductParts(
+            norm=self.layer_norm,
+            a=self.linear_1,
+            b=self.linear_2,
+            out=self.linear_out,
+            eps=self.eps,
+            centered=self.centered,
+        )
+        return ops.outer_product_mean(m, parts, msa_mask, self.execution)

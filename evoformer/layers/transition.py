@@ -3,6 +3,9 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from evoformer import ops
+from evoformer.execution import Execution
+from evoformer.kernels.parts import TransitionParts
 from evoformer.layers.linear import Linear
 
 
@@ -14,16 +17,18 @@ class Transition(nn.Module):
         n: factor of the hidden channels.
     """
 
+    execution = Execution()
+
     def __init__(self, c_in: int, n: int = 4) -> None:
         super().__init__()
         self.layer_norm = nn.LayerNorm(c_in)
         self.linear_1 = Linear(c_in, n * c_in, init="relu")
-        self.relu = nn.ReLU()
         self.linear_2 = Linear(n * c_in, c_in, init="final")
 
     def forward(self, x: Float[Tensor, "*batch c"]) -> Float[Tensor, "*batch c"]:
         """The update of x, position by position: [*, c_in] to [*, c_in]."""
-        return self.linear_2(self.relu(self.linear_1(self.layer_norm(x))))
+        parts = TransitionParts(self.layer_norm, self.linear_1, self.linear_2)
+        return ops.transition(x, parts, self.execution)
 
 
 class MSATransition(Transition):

@@ -2,9 +2,10 @@
 
 from typing import Literal, get_args
 
-from einops import rearrange
 from torch import nn
 
+from evoformer import ops
+from evoformer.execution import Execution
 from evoformer.layers.attention import MultiHeadAttention
 from evoformer.layers.linear import Linear
 from evoformer.shapes import Pair, PairMask, check_mask, check_square
@@ -27,6 +28,8 @@ class TriangleAttention(nn.Module):
     Raises:
         ValueError: the type is neither of the two.
     """
+
+    execution = Execution()
 
     def __init__(self, c_z: int, node_type: NodeType, c: int = 32, N_head: int = 4) -> None:
         super().__init__()
@@ -53,7 +56,6 @@ class TriangleAttention(nn.Module):
         if self.node_type == "ending_node":
             z = z.transpose(-2, -3)
             pair_mask = None if pair_mask is None else pair_mask.transpose(-1, -2)
-        z = self.layer_norm(z)
-        bias = rearrange(self.linear(z), "... j k h -> ... h j k")
-        update = self.mha(z, bias, pair_mask)
+        bias = ops.pair_bias(z, self.layer_norm, self.linear, self.execution)
+        update = self.mha.attend(z, self.layer_norm, bias, pair_mask)
         return update.transpose(-2, -3) if self.node_type == "ending_node" else update

@@ -2,10 +2,11 @@
 
 from typing import Literal, get_args
 
-import torch
-from einops import einsum
 from torch import nn
 
+from evoformer import ops
+from evoformer.execution import Execution
+from evoformer.kernels.parts import TriangleParts
 from evoformer.layers.linear import Linear
 from evoformer.shapes import Pair, PairMask, check_mask, check_square
 
@@ -25,6 +26,8 @@ class TriangleMultiplication(nn.Module):
     Raises:
         ValueError: the type is neither of the two.
     """
+
+    execution = Execution()
 
     def __init__(self, c_z: int, mult_type: MultType, c: int = 128) -> None:
         super().__init__()
@@ -53,14 +56,15 @@ class TriangleMultiplication(nn.Module):
         """
         check_square(z)
         check_mask(pair_mask, z, "pair_mask", "z")
-        z = self.layer_norm_in(z)
-        a = torch.sigmoid(self.linear_a_g(z)) * self.linear_a_p(z)
-        b = torch.sigmoid(self.linear_b_g(z)) * self.linear_b_p(z)
-        if pair_mask is not None:
-            mask = pair_mask[..., None].to(a.dtype)
-            a, b = a * mask, b * mask
-        if self.mult_type == "outgoing":
-            x = einsum(a, b, "... i k c, ... j k c -> ... i j c")
-        else:
-            x = einsum(a, b, "... k i c, ... k j c -> ... i j c")
-        return torch.sigmoid(self.linear_g(z)) * self.linear_z(self.layer_norm_out(x))
+        parts = TriangleParts(
+            norm_in=self.layer_norm_in,
+            a_p=self.linear_a_p,
+            a_g=self.linear_a_g,
+            b_p=self.linear_b_p,
+            b_g=self.linear_b_g,
+            norm_out=self.layer_norm_out,
+            z=self.linear_z,
+            g=self.linear_g,
+            outgoing=self.mult_type == "outgoing",
+        )
+        return ops.triangle_multiplication(z, parts, pair_mask, self.execution)

@@ -1,0 +1,63 @@
+"""How an op may be computed. `KERNELS` lists each op's kernels in the order in which "auto" tries them."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from evoformer.execution import Execution, Op
+from evoformer.kernels import reference
+from evoformer.kernels.kernel import InSlices, Kernel
+
+KERNELS: dict[Op, list[Kernel]] = {
+    "attention": [Kernel("reference", InSlices(reference.gated_attention, rows_axis=1, axis=1))],
+    "global_attention": [Kernel("reference", InSlices(reference.global_attention, rows_axis=1, axis=1))],
+    "pair_bias": [Kernel("reference", InSlices(reference.pair_bias, rows_axis=1, axis=2))],
+    "outer_product_mean": [Kernel("reference", InSlices(reference.outer_product_mean, rows_axis=2, axis=1))],
+    "triangle_multiplication": [Kernel("reference", InSlices(reference.triangle_multiplication, rows_axis=1, axis=1))],
+    "transition": [Kernel("reference", InSlices(reference.transition, rows_axis=0, axis=0))],
+}
+
+_records: list[Counter[tuple[Op, str]]] = []
+
+
+class KernelError(ValueError):
+    """The kernel asked for is unknown or cannot serve."""
+
+
+def choose(op: Op, execution: Execution, *operands: Any) -> Kernel:
+    """The kernel that an execution asks for, or for "auto" the first that suits the operands.
+
+    Raises:
+        KernelError: the kernel is unknown, or refuses; the message has its reason.
+    """
+    name = execution.kernel_of(op)
+    if name == "auto":
+        kernel = next(k for k in KERNELS[op] if k.refuses(*operands) is None and k.suits(*operands))
+    else:
+        kernel = _named(op, name)
+        reason = kernel.refuses(*operands)
+        if reason is not None:
+            raise KernelError(f"kernel {name!r} cannot serve {op}: {reason}")
+    for record in _records:
+        record[op, kernel.name] += 1
+    return kernel
+
+
+@contextmanager
+def kernels_used() -> Iterator[Counter[tuple[Op, str]]]:
+    """Count what runs: op and name of the kernel of every call inside the `with`."""
+    record: Counter[tuple[Op, str]] = Counter()
+    _records.append(record)
+    try:
+        yield record
+    finally:
+        _records.remove(record)
+
+
+def _named(op: Op, name: str) -> Kernel:
+    for kernel in KERNELS[op]:
+        if kernel.name == name:
+            return kernel
+    names = ", ".join(kernel.name for kernel in KERNELS[op])
+    raise KernelError(f"kernel {name!r} is unknown for {op}, expected auto or one of {names}")
