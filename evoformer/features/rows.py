@@ -126,7 +126,7 @@ def aligned_matrix(
             first = f"{record} is the first to differ from the query"
             hint = _a3m_hint(records) if fasta else ""
             raise report.error(f"not an alignment, rows have {distinct} columns; {first}{hint}", record=record)
-        columns = codes.reshape(-1, len(query))
+        columns = codes.reshape(len(ends), len(query))
         msa[rows] = ambiguous.add(rows.start, columns[:, kept])
         owner, which = np.nonzero(columns[:, removed] != GAP)
         deletions.add(owner + rows.start, place[which])

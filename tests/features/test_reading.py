@@ -450,6 +450,7 @@ def test_a_bad_character_is_named_with_its_place(text, record, line, column, cha
         ("# only a comment\n", {}, "no sequences in file"),
         ("CLUSTAL W\n\n", {}, "no sequences in file"),
         (">q\n---\n>h\nMKT\n", {}, "query has no residues, only gaps"),
+        ("*\n**", {}, "query has no residues"),
         (">q\nMKT\n>h\n\n>g\nMKT\n", {}, r"record 2 'h' has no residues \(line 3\)"),
         ("MKT\n>q\nMKT\n", {}, "line 1: a row before the first header"),
         ("# STOCKHOLM 1.0\nq MKT\nh\n//\n", {}, "line 3: a name and a row are expected, not 'h'"),
