@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from evoformer.execution import Execution
 from evoformer.kernels import choose
-from evoformer.kernels.parts import AttentionParts, OuterProductParts, TransitionParts, TriangleParts
+from evoformer.kernels.parts import AttentionParts, Norm, OuterProductParts, TransitionParts, TriangleParts
 from evoformer.kernels.reference import (
     at_least_float32,
     attention,
@@ -65,7 +65,7 @@ def global_attention(
     return kernel.run(x, parts, bias, mask, execution=execution)
 
 
-def pair_bias(z: Tensor, norm: nn.Module, linear: nn.Module, execution: Execution) -> Tensor:
+def pair_bias(z: Tensor, norm: Norm, linear: nn.Linear, execution: Execution) -> Tensor:
     """What a pair adds to the logits of each head: a linear layer of its norm.
 
     Shapes:

@@ -1,21 +1,39 @@
 """How an op may be computed. `KERNELS` lists each op's kernels in the order in which "auto" tries them."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from torch import Tensor
+
 from evoformer.execution import Execution, Op
-from evoformer.kernels import reference
+from evoformer.kernels import (
+    reference,
+    streamed_attention,
+    streamed_global_attention,
+    streamed_outer_product_mean,
+    streamed_pair_bias,
+    streamed_transition,
+    streamed_triangle_multiplication,
+)
 from evoformer.kernels.kernel import InSlices, Kernel
 
+
+def _plain(function: Callable[..., Tensor], rows_axis: int, axis: int) -> Kernel:
+    return Kernel("reference", InSlices(function, rows_axis, axis))
+
+
 KERNELS: dict[Op, list[Kernel]] = {
-    "attention": [Kernel("reference", InSlices(reference.gated_attention, rows_axis=1, axis=1))],
-    "global_attention": [Kernel("reference", InSlices(reference.global_attention, rows_axis=1, axis=1))],
-    "pair_bias": [Kernel("reference", InSlices(reference.pair_bias, rows_axis=1, axis=2))],
-    "outer_product_mean": [Kernel("reference", InSlices(reference.outer_product_mean, rows_axis=2, axis=1))],
-    "triangle_multiplication": [Kernel("reference", InSlices(reference.triangle_multiplication, rows_axis=1, axis=1))],
-    "transition": [Kernel("reference", InSlices(reference.transition, rows_axis=0, axis=0))],
+    "attention": [streamed_attention.KERNEL, _plain(reference.gated_attention, 1, 1)],
+    "global_attention": [streamed_global_attention.KERNEL, _plain(reference.global_attention, 1, 1)],
+    "pair_bias": [streamed_pair_bias.KERNEL, _plain(reference.pair_bias, 1, 2)],
+    "outer_product_mean": [streamed_outer_product_mean.KERNEL, _plain(reference.outer_product_mean, 2, 1)],
+    "triangle_multiplication": [
+        streamed_triangle_multiplication.KERNEL,
+        _plain(reference.triangle_multiplication, 1, 1),
+    ],
+    "transition": [streamed_transition.KERNEL, _plain(reference.transition, 0, 0)],
 }
 
 _records: list[Counter[tuple[Op, str]]] = []

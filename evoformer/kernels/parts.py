@@ -8,25 +8,27 @@ from typing import NamedTuple
 
 from torch import nn
 
+Norm = nn.LayerNorm | nn.Identity  # Identity where the input is normalised already
+
 
 class AttentionParts(NamedTuple):
     """Parts of multi-head attention; `g` is None where nothing is gated."""
 
-    norm: nn.Module
-    q: nn.Module
-    k: nn.Module
-    v: nn.Module
-    g: nn.Module | None
-    o: nn.Module
+    norm: Norm
+    q: nn.Linear
+    k: nn.Linear
+    v: nn.Linear
+    g: nn.Linear | None
+    o: nn.Linear
     N_head: int
 
 
 class OuterProductParts(NamedTuple):
     """Parts of the outer product mean."""
 
-    norm: nn.Module
-    a: nn.Module
-    b: nn.Module
+    norm: Norm
+    a: nn.Linear
+    b: nn.Linear
     out: nn.Linear
     eps: float
     centered: bool
@@ -35,20 +37,20 @@ class OuterProductParts(NamedTuple):
 class TriangleParts(NamedTuple):
     """Parts of a triangle multiplication."""
 
-    norm_in: nn.Module
-    a_p: nn.Module
-    a_g: nn.Module
-    b_p: nn.Module
-    b_g: nn.Module
-    norm_out: nn.Module
-    z: nn.Module
-    g: nn.Module
+    norm_in: Norm
+    a_p: nn.Linear
+    a_g: nn.Linear
+    b_p: nn.Linear
+    b_g: nn.Linear
+    norm_out: Norm
+    z: nn.Linear
+    g: nn.Linear
     outgoing: bool
 
 
 class TransitionParts(NamedTuple):
     """Parts of a transition."""
 
-    norm: nn.Module
-    linear_1: nn.Module
-    linear_2: nn.Module
+    norm: Norm
+    linear_1: nn.Linear
+    linear_2: nn.Linear

@@ -9,7 +9,7 @@ from einops import einsum, rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from evoformer.kernels.parts import AttentionParts, OuterProductParts, TransitionParts, TriangleParts
+from evoformer.kernels.parts import AttentionParts, Norm, OuterProductParts, TransitionParts, TriangleParts
 
 MASKED_LOGIT = -1e9  # DeepMind's; it replaces the logit, so a row without any key attends to all keys alike
 ALL = slice(None)
@@ -99,7 +99,7 @@ def gated(x: Tensor, o: Tensor, parts: AttentionParts) -> Tensor:
     return parts.o(o)
 
 
-def pair_bias(z: Tensor, norm: nn.Module, linear: nn.Module, rows: slice = ALL) -> Tensor:
+def pair_bias(z: Tensor, norm: Norm, linear: nn.Linear, rows: slice = ALL) -> Tensor:
     """What a pair adds to the logits of each head: Algorithm 7, line 3, and Algorithms 13 and 14, line 3.
 
     Shapes:

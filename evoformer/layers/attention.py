@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from evoformer import ops
 from evoformer.execution import Execution
-from evoformer.kernels.parts import AttentionParts
+from evoformer.kernels.parts import AttentionParts, Norm
 from evoformer.layers.linear import Linear
 
 _AS_GIVEN = nn.Identity()
@@ -102,9 +102,7 @@ class MultiHeadAttention(nn.Module):
         """
         return self.attend(x, _AS_GIVEN, bias, attention_mask)
 
-    def attend(
-        self, x: Tensor, norm: nn.Module, bias: Tensor | None = None, attention_mask: Tensor | None = None
-    ) -> Tensor:
+    def attend(self, x: Tensor, norm: Norm, bias: Tensor | None = None, attention_mask: Tensor | None = None) -> Tensor:
         """`forward` of norm(x), with the norm a part of the operation; shapes and errors are the same."""
         axis = self._axis(x)
         x = self._axis_last(x)
@@ -127,7 +125,7 @@ class MultiHeadAttention(nn.Module):
         update = op(x.reshape(B, rows, *x.shape[-2:]), self._parts(norm), bias, attention_mask, self.execution)
         return update.reshape(*batch, *update.shape[-2:]).movedim(-2, axis)
 
-    def _parts(self, norm: nn.Module) -> AttentionParts:
+    def _parts(self, norm: Norm) -> AttentionParts:
         return AttentionParts(
             norm=norm,
             q=self.linear_q,

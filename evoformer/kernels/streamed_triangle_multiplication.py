@@ -1,0 +1,192 @@
+"""Triangle multiplication with the edges stored channels first, so that no large tensor is ever permuted.
+
+A chunk of positions times the four stacked weights gives both gated projections as [channels, positions]; the sum over
+the third residue is then one matrix product a channel.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from evoformer.execution import Execution, rows_in_slices
+from evoformer.kernels.kernel import Kernel
+from evoformer.kernels.operator import define
+from evoformer.kernels.parts import TriangleParts
+from evoformer.kernels.streaming import (
+    ChunkedLinear,
+    ChunkedNorm,
+    accumulator,
+    add_product,
+    compute_dtype,
+    is_recorded,
+    is_small,
+    norm_parameters,
+    refusal,
+    rows_of,
+)
+
+
+def triangle_multiplication(z: Tensor, parts: TriangleParts, mask: Tensor | None, *, execution: Execution) -> Tensor:
+    """`reference.triangle_multiplication`, in chunks of positions."""
+    projections = (parts.a_p, parts.a_g, parts.b_p, parts.b_g)
+    dtype = compute_dtype(parts.z.weight)
+    return _triangle_multiplication(
+        _Inputs(
+            z.contiguous(),
+            *norm_parameters(parts.norm_in),
+            torch.cat([part.weight for part in projections]).to(dtype),
+            torch.cat([part.bias for part in projections]).to(dtype),
+            *norm_parameters(parts.norm_out),
+            parts.g.weight.to(dtype),
+            parts.g.bias.to(dtype),
+            parts.z.weight.to(dtype),
+            parts.z.bias.to(dtype),
+            None if mask is None else mask.to(dtype),
+            parts.outgoing,
+            rows_of(execution.slice_size, z.shape[2]) * z.shape[2],
+            execution.recompute == "none" and is_recorded(z, *parts[:-1]),
+        )
+    )
+
+
+def refuses(z: Tensor, parts: TriangleParts, mask: Tensor | None) -> str | None:
+    """The reason why not, or None."""
+    return refusal(z, *parts[:-1])
+
+
+def suits(z: Tensor, parts: TriangleParts, mask: Tensor | None) -> bool:
+    """Whether the pair representation is large."""
+    return not is_small(z.shape[0] * z.shape[1] * z.shape[2] * len(parts.a_p.weight))
+
+
+KERNEL = Kernel("streamed", triangle_multiplication, refuses, suits)
+
+
+class _Inputs(NamedTuple):
+    z: Tensor  # [B, N_res, N_res, c_z]
+    norm_in_weight: Tensor | None
+    norm_in_bias: Tensor | None
+    weight: Tensor  # a's projection and gate, then b's: [4 c, c_z]
+    bias: Tensor
+    norm_out_weight: Tensor | None
+    norm_out_bias: Tensor | None
+    g_weight: Tensor
+    g_bias: Tensor
+    z_weight: Tensor
+    z_bias: Tensor
+    mask: Tensor | None
+    outgoing: bool
+    chunk: int  # positions
+    keep: bool
+
+
+def _results(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
+    """The update, and where they are kept the edges a and b [B, 2, c, N_res, N_res] and the sum x of their products."""
+    z, weight = inputs.z, inputs.weight
+    B, N_res, c = z.shape[0], z.shape[1], len(weight) // 4
+    edges = weight.new_empty(B, 2, c, N_res, N_res) if inputs.keep else weight.new_empty(0)
+    x = weight.new_empty(B, c, N_res, N_res) if inputs.keep else weight.new_empty(0)
+    return torch.empty_like(z, dtype=weight.dtype), edges, x
+
+
+def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
+    out, all_edges, all_x = _results(inputs)
+    norm_in = ChunkedNorm(inputs.norm_in_weight, inputs.norm_in_bias)
+    norm_out = ChunkedNorm(inputs.norm_out_weight, inputs.norm_out_bias)
+    gate, project = ChunkedLinear(inputs.g_weight, inputs.g_bias), ChunkedLinear(inputs.z_weight, inputs.z_bias)
+    for b in range(len(inputs.z)):
+        z, mask = _positions(inputs, b)
+        edges, x = _edges_and_sums(inputs, norm_in, z, mask)
+        if inputs.keep:
+            all_edges[b], all_x[b] = edges, x
+        del edges
+        update, columns = out[b].view(z.shape), x.view(len(x), -1).t()
+        for part in rows_in_slices(len(z), inputs.chunk):
+            g = gate(norm_in(z[part], x.dtype)).sigmoid_()
+            torch.mul(project(norm_out(columns[part], x.dtype)), g, out=update[part])
+    return out, all_edges, all_x
+
+
+def _backward(grad: Tensor, inputs: _Inputs, all_edges: Tensor, all_x: Tensor) -> tuple[Tensor, ...]:
+    z_grads, weight_grad, bias_grad = torch.empty_like(inputs.z), accumulator(inputs.weight), accumulator(inputs.bias)
+    norm_in = ChunkedNorm(inputs.norm_in_weight, inputs.norm_in_bias)
+    norm_out = ChunkedNorm(inputs.norm_out_weight, inputs.norm_out_bias)
+    gate, project = ChunkedLinear(inputs.g_weight, inputs.g_bias), ChunkedLinear(inputs.z_weight, inputs.z_bias)
+    dtype, c = inputs.weight.dtype, len(inputs.weight) // 4
+    for b in range(len(inputs.z)):
+        z, mask = _positions(inputs, b)
+        edges, x = (all_edges[b], all_x[b]) if inputs.keep else _edges_and_sums(inputs, norm_in, z, mask)
+        columns, x_grad = x.view(c, -1).t(), torch.empty_like(x)
+        z_grad, out_grad = z_grads[b].view(z.shape), grad[b].reshape(z.shape)
+        for part in rows_in_slices(len(z), inputs.chunk):
+            tokens, normed = norm_in(z[part], dtype), norm_out(columns[part], dtype)
+            g, update = gate(tokens).sigmoid_(), project(normed)
+            update_grad = out_grad[part] * g
+            g_grad = update.mul_(update_grad).mul_(1 - g)
+            z_grad[part] = gate.backward(g_grad, tokens)
+            x_grad.view(c, -1)[:, part] = norm_out.backward(project.backward(update_grad, normed)).t()
+        edges_grad = _edges_backward(inputs, edges, x_grad)
+        del edges, x, x_grad, columns
+        for part in rows_in_slices(len(z), inputs.chunk):
+            tokens = norm_in(z[part], dtype)
+            packed = _packed(inputs, tokens)
+            for (p, g), edge_grad in zip(packed.view(2, 2, c, -1), edges_grad.view(2, c, -1), strict=True):
+                edge_grad = edge_grad[:, part] if mask is None else edge_grad[:, part] * mask[part]
+                p_grad = edge_grad * g.sigmoid_()
+                torch.mul(p.mul_(p_grad), 1 - g, out=g)
+                p.copy_(p_grad)
+            add_product(weight_grad, packed, tokens)
+            bias_grad += packed.sum(1)
+            z_grad[part] = norm_in.backward(torch.addmm(z_grad[part].to(dtype), packed.t(), inputs.weight))
+    return (
+        z_grads,
+        *norm_in.gradients(inputs.z),
+        weight_grad.to(dtype),
+        bias_grad.to(dtype),
+        *norm_out.gradients(inputs.z),
+        *gate.gradients(),
+        *project.gradients(),
+    )
+
+
+_triangle_multiplication = define(
+    "triangle_multiplication", _Inputs, _forward, _backward, _results, n_differentiable=11
+)
+
+
+def _positions(inputs: _Inputs, b: int) -> tuple[Tensor, Tensor | None]:
+    """z [N_res * N_res, c_z] of a batch index and its mask [N_res * N_res], None where it hides nothing."""
+    mask = None if inputs.mask is None else inputs.mask[b].reshape(-1)
+    return inputs.z[b].reshape(-1, inputs.z.shape[-1]), None if mask is None or mask.all() else mask
+
+
+def _packed(inputs: _Inputs, tokens: Tensor) -> Tensor:
+    """Projections and gates of some positions, channels first: [4 c, tokens]."""
+    return torch.addmm(inputs.bias[:, None], inputs.weight, tokens.t())
+
+
+def _edges_and_sums(inputs: _Inputs, norm: ChunkedNorm, z: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The gated projections a and b, [2, c, N_res, N_res], and the sums of their products, [c, N_res, N_res]."""
+    c, N_res = len(inputs.weight) // 4, inputs.z.shape[1]
+    edges = inputs.weight.new_empty(2, c, len(z))
+    for part in rows_in_slices(len(z), inputs.chunk):
+        packed = _packed(inputs, norm(z[part], inputs.weight.dtype)).view(2, 2, c, -1)
+        for (p, g), edge in zip(packed, edges[:, :, part], strict=True):
+            torch.mul(g.sigmoid_(), p, out=edge)
+            if mask is not None:
+                edge *= mask[part]
+    a, b = edges = edges.view(2, c, N_res, N_res)
+    return edges, torch.bmm(a, b.transpose(1, 2)) if inputs.outgoing else torch.bmm(a.transpose(1, 2), b)
+
+
+def _edges_backward(inputs: _Inputs, edges: Tensor, x_grad: Tensor) -> Tensor:
+    """The gradients of a and b."""
+    (a, b), grads = edges, torch.empty_like(edges)
+    if inputs.outgoing:
+        torch.bmm(x_grad, b, out=grads[0])
+        torch.bmm(x_grad.transpose(1, 2), a, out=grads[1])
+    else:
+        torch.bmm(b, x_grad.transpose(1, 2), out=grads[0])
+        torch.bmm(a, x_grad, out=grads[1])
+    return grads

@@ -1,0 +1,141 @@
+"""What the streamed kernels share: the size of a chunk, its LayerNorm, sums of products, and when to refuse."""
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+from evoformer.kernels.parts import Norm
+
+CHUNK_TOKENS = 2048  # a chunk's intermediates, some 8 MiB in float32, stay in the cache and below malloc's fresh pages
+SMALL = 2**20  # elements of an intermediate
+LAYER_NORM_EPS = 1e-5
+ABSORBING = -1e30  # added to a logit it absorbs it, so all masked keys are alike, in float32 and in float64
+
+
+class ChunkedNorm:
+    """LayerNorm of one chunk after another, or nothing where the weight is None; gradients of the weights add up."""
+
+    def __init__(self, weight: Tensor | None, bias: Tensor | None) -> None:
+        self.weight, self.bias = weight, bias
+        if weight is not None and bias is not None:
+            self.weight_grad, self.bias_grad = accumulator(weight), accumulator(bias)
+
+    def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """The normalised chunk in a dtype, as [tokens, c]; remembers what `backward` needs."""
+        if self.weight is None:
+            return x.to(dtype).reshape(-1, x.shape[-1])
+        self.x = x.to(self.weight.dtype).reshape(-1, x.shape[-1]).contiguous()
+        out, self.mean, self.rstd = torch.native_layer_norm(
+            self.x, x.shape[-1:], self.weight, self.bias, LAYER_NORM_EPS
+        )
+        return out.to(dtype)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """The gradient [tokens, c] of the chunk of the last call, from that of its result."""
+        if self.weight is None:
+            return grad
+        x_grad, weight_grad, bias_grad = torch.ops.aten.native_layer_norm_backward(
+            grad.to(self.x.dtype), self.x, self.x.shape[-1:], self.mean, self.rstd, self.weight, self.bias, [True] * 3
+        )
+        self.weight_grad += weight_grad
+        self.bias_grad += bias_grad
+        return x_grad
+
+    def gradients(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Those of weight and bias; empty ones, on x's device, where there are none."""
+        if self.weight is None or self.bias is None:
+            return x.new_empty(0), x.new_empty(0)
+        return self.weight_grad.to(self.weight.dtype), self.bias_grad.to(self.bias.dtype)
+
+
+class ChunkedLinear:
+    """A linear layer of one chunk after another, whose gradients add up in float32 at least."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        self.weight, self.bias = weight, bias
+        self.weight_grad, self.bias_grad = accumulator(weight), accumulator(bias)
+
+    def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """x W^T + b of x [tokens, c_in], into `out` [*, c_out] where it is given."""
+        if out is None:
+            return torch.addmm(self.bias, x, self.weight.t())
+        if out.is_contiguous():
+            return torch.addmm(self.bias, x, self.weight.t(), out=out.view(len(x), -1))
+        return out.copy_(torch.addmm(self.bias, x, self.weight.t()).view(out.shape))
+
+    def backward(self, grad: Tensor, x: Tensor) -> Tensor:
+        """The gradient of x [tokens, c_in], from that of the result [tokens, c_out]."""
+        add_product(self.weight_grad, grad.t(), x)
+        self.bias_grad += grad.sum(0)
+        return torch.mm(grad, self.weight)
+
+    def gradients(self) -> tuple[Tensor, Tensor]:
+        """Those of weight and bias."""
+        return self.weight_grad.to(self.weight.dtype), self.bias_grad.to(self.bias.dtype)
+
+
+def accumulator(x: Tensor) -> Tensor:
+    """Zeros like x, in float32 at least."""
+    return torch.zeros_like(x, dtype=torch.promote_types(x.dtype, torch.float32))
+
+
+def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add a b to a matrix, which may be of a wider dtype."""
+    if total.dtype == a.dtype:
+        total.addmm_(a, b)
+    else:
+        total += a @ b
+
+
+def compute_dtype(weight: Tensor) -> torch.dtype:
+    """The dtype of the matrix products: autocast's where it is on, and the weights' own otherwise."""
+    device = weight.device.type
+    if torch.is_autocast_enabled(device) and weight.dtype != torch.float64:
+        return torch.get_autocast_dtype(device)
+    return weight.dtype
+
+
+def is_recorded(*inputs: Tensor | nn.Module | None) -> bool:
+    """Whether a gradient of any of these may be asked for."""
+    if not torch.is_grad_enabled():
+        return False
+    tensors = (t for x in inputs for t in (x.parameters() if isinstance(x, nn.Module) else [x]))
+    return any(t is not None and t.requires_grad for t in tensors)
+
+
+def norm_parameters(norm: Norm) -> tuple[Tensor | None, Tensor | None]:
+    """Weight and bias of a LayerNorm; None for `nn.Identity`."""
+    return (None, None) if isinstance(norm, nn.Identity) else (norm.weight, norm.bias)
+
+
+def is_small(elements: int) -> bool:
+    """Whether an intermediate of so many elements is better kept whole, by plain autograd.
+
+    A size that is not known while a graph is exported is not small.
+    """
+    return isinstance(elements, int) and elements <= SMALL
+
+
+def refusal(x: Tensor, *parts: nn.Module | None) -> str | None:
+    """The reason to refuse an input, modules that are more than their parameters, or a forward-mode derivative."""
+    for part in parts:
+        if part is None:
+            continue
+        name, forward = type(part).__name__, type(part).forward
+        if forward not in (nn.Linear.forward, nn.LayerNorm.forward, nn.Identity.forward):
+            return f"it reads the parameters of linear layers and LayerNorms, and a part is {name}"
+        if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
+            return f"it reads the parameters only, and a {name} has hooks"
+        if isinstance(part, nn.LayerNorm) and (part.eps != LAYER_NORM_EPS or part.bias is None):
+            return f"it knows LayerNorms with a bias and an eps of {LAYER_NORM_EPS}, and a part is {part}"
+        dtypes = {p.dtype for p in part.parameters()} - {x.dtype}
+        if dtypes and not torch.is_autocast_enabled(x.device.type):
+            return f"x is {x.dtype}, the parameters of a {name} are {dtypes.pop()}"
+    if forward_ad._current_level >= 0:
+        return "it has no forward-mode derivative"
+    return None
+
+
+def rows_of(slice_size: int | None, tokens: int, factor: int = 1) -> int:
+    """How many rows of so many tokens are a chunk: as asked for, or what fits the cache, one at least."""
+    return slice_size or max(1, factor * CHUNK_TOKENS // tokens)
