@@ -169,7 +169,10 @@ def _chunks(inputs: _Inputs) -> Iterator[tuple[int, slice]]:
 
 def _logit_biases(inputs: _Inputs) -> list[Tensor | None]:
     """The pair bias of each batch index, [N_head, N, N]; one for all where there is only one, or none."""
-    return [None] if inputs.pair_bias is None else list(inputs.pair_bias.to(inputs.weight.dtype).contiguous())
+    if inputs.pair_bias is None:
+        return [None]
+    # PyTorch's fused attention takes its slow path for a mask that requires a gradient, even where none is recorded.
+    return list(inputs.pair_bias.detach().to(inputs.weight.dtype).contiguous())
 
 
 def _masked_logits(inputs: _Inputs, b: int, part: slice) -> Tensor | None:
@@ -212,7 +215,7 @@ def _weights(q: Tensor, k: Tensor, bias: Tensor | None, masked: Tensor | None) -
             logits.view(-1, *bias.shape).add_(bias)
     if masked is not None:
         logits.view(len(masked), -1, *logits.shape[1:]).add_(masked[:, None, None, :])
-    return torch.softmax(logits, -1).to(q.dtype)
+    return torch.softmax(logits, -1, out=logits).to(q.dtype)
 
 
 def _attend_backward(
@@ -241,7 +244,8 @@ def _attend_backward(
         o_grads = o_grad[group].unflatten(-1, (N_head, c)).transpose(1, 2).reshape(-1, N, c)
         a = _weights(q, k, bias, None if masked is None else masked[group])
         o[group].unflatten(-1, (N_head, c)).copy_(torch.bmm(a, v).view(-1, N_head, N, c).transpose(1, 2))
-        logit_grad = torch._softmax_backward_data(torch.bmm(o_grads, v.transpose(1, 2)), a, -1, a.dtype)
+        logit_grad = torch.bmm(o_grads, v.transpose(1, 2))
+        torch._softmax_backward_data(logit_grad, a, -1, a.dtype, grad_input=logit_grad)
         by_row = logit_grad.view(-1, N_head, N, N)
         if masked is not None:
             # A row without any key has equal weights whatever its logits are.

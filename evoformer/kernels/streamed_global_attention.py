@@ -32,14 +32,20 @@ def global_attention(
     x: Tensor, parts: AttentionParts, bias: Tensor | None, mask: Tensor | None, *, execution: Execution
 ) -> Tensor:
     """`reference.global_attention`, in chunks of rows."""
+    assert parts.g is not None
     dtype = compute_dtype(parts.o.weight)
     scale = (parts.o.weight.shape[1] // parts.N_head) ** -0.5
-    weights = (parts.q.weight * scale, parts.k.weight, parts.v.weight, *parts.g.parameters(), *parts.o.parameters())
     return _global_attention(
         _Inputs(
             x,
             *norm_parameters(parts.norm),
-            *(weight.to(dtype) for weight in weights),
+            (parts.q.weight * scale).to(dtype),
+            parts.k.weight.to(dtype),
+            parts.v.weight.to(dtype),
+            parts.g.weight.to(dtype),
+            parts.g.bias.to(dtype),
+            parts.o.weight.to(dtype),
+            parts.o.bias.to(dtype),
             None if mask is None else mask != 0,
             parts.N_head,
             rows_of(execution.slice_size, x.shape[2], factor=8),

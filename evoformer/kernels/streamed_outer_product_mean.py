@@ -1,6 +1,7 @@
 """The outer product mean for a few residues i at a time: the products [N_res, N_res, c, c] never exist at once."""
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -22,6 +23,8 @@ from evoformer.kernels.streaming import (
     rows_of,
 )
 
+TILE = 64  # residues i of a tile
+
 
 def outer_product_mean(m: Tensor, parts: OuterProductParts, mask: Tensor | None, *, execution: Execution) -> Tensor:
     """`reference.outer_product_mean`, in chunks of rows of the result."""
@@ -37,7 +40,7 @@ def outer_product_mean(m: Tensor, parts: OuterProductParts, mask: Tensor | None,
             None if mask is None else mask.to(torch.promote_types(dtype, torch.float32)),
             parts.eps,
             parts.centered,
-            rows_of(execution.slice_size, m.shape[2]),
+            execution.slice_size or TILE,
             execution.recompute == "none" and is_recorded(m, *parts[:4]),
         )
     )
@@ -86,15 +89,15 @@ def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
     out, kept, nothing = _results(inputs)
     norm = ChunkedNorm(inputs.norm_weight, inputs.norm_bias)
     weight = _swapped(inputs.out_weight).t()
-    for i in range(len(inputs.m)):
-        both = _columns(inputs, norm, i)
+    for index in range(len(inputs.m)):
+        both = _columns(inputs, norm, index)
         if inputs.keep:
-            kept[i] = both
+            kept[index] = both
         a, b = _residues_first(both)
-        scale = _scale(inputs, i)
-        for part in rows_in_slices(len(a), inputs.rows):
-            update = torch.addmm(inputs.out_bias, _outer(a[part], b), weight).view(out[i, part].shape)
-            torch.mul(update, scale[part, :, None], out=out[i, part])
+        scale = _scale(inputs, index)
+        for i, j in _tiles(inputs):
+            update = torch.addmm(inputs.out_bias, _products(a[i], b[j]), weight)
+            torch.mul(update.view(out[index, i, j].shape), scale[i, j, None], out=out[index, i, j])
     return out, kept, nothing
 
 
@@ -103,29 +106,27 @@ def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[T
     norm = ChunkedNorm(inputs.norm_weight, inputs.norm_bias)
     weight, dtype = _swapped(inputs.out_weight), inputs.out_weight.dtype
     grads = [accumulator(t) for t in (inputs.weight, inputs.bias, weight, inputs.out_bias)]
-    _, N_seq, N_res, _ = inputs.m.shape
-    c = len(inputs.weight) // 2
-    for i in range(len(inputs.m)):
-        a, b = _residues_first(kept[i] if inputs.keep else _columns(inputs, norm, i))
-        a_grad, b_grad, scale = torch.empty_like(a), accumulator(b), _scale(inputs, i)
-        for part in rows_in_slices(N_res, inputs.rows):
-            sum_grad = (grad[i, part] * scale[part, :, None]).to(dtype).view(-1, len(weight))
-            add_product(grads[2], sum_grad.t(), _outer(a[part], b))
+    N_seq, N_res = inputs.m.shape[1:3]
+    for index in range(len(inputs.m)):
+        a, b = _residues_first(kept[index] if inputs.keep else _columns(inputs, norm, index))
+        a_grad, b_grad, scale = accumulator(a), accumulator(b), _scale(inputs, index)
+        for i, j in _tiles(inputs):
+            sum_grad = (grad[index, i, j] * scale[i, j, None]).to(dtype).view(-1, len(weight))
+            add_product(grads[2], sum_grad.t(), _products(a[i], b[j]))
             grads[3] += sum_grad.sum(0)
-            outer_grad = torch.mm(sum_grad, weight).view(-1, N_res * c, c)  # [i, (j d), c]
-            for row, products in zip(a_grad[part], outer_grad, strict=True):
-                torch.mm(b, products, out=row)
-            left = a[part].transpose(0, 1).reshape(N_seq, -1)  # [N_seq, (i c)]
-            add_product(b_grad, left, outer_grad.transpose(0, 1).reshape(N_res * c, -1).t())
-        del a, b
-        both_grad = torch.cat((a_grad.transpose(0, 1), b_grad.view(N_seq, N_res, c).to(dtype)), -1)
-        del a_grad, b_grad
-        _finish_backward(inputs, i, both_grad, grads[1])
+            tile = b[j].flatten(0, 1)  # [(j d), N_seq]
+            products_grad = torch.mm(sum_grad, weight).view(len(a[i]), len(tile), -1)  # [i, (j d), c]
+            a_grad[i] += torch.bmm(tile.t().expand(len(products_grad), -1, -1), products_grad)
+            left = a[i].transpose(1, 2).reshape(-1, N_seq)  # [(i c), N_seq]
+            add_product(b_grad[j].view(tile.shape), products_grad.transpose(0, 1).reshape(len(tile), -1), left)
+        both_grad = torch.cat((a_grad.transpose(0, 1), b_grad.permute(2, 0, 1)), -1).to(dtype)
+        del a, b, a_grad, b_grad
+        _columns_backward(inputs, index, both_grad, grads[1])
         for part in rows_in_slices(N_seq, rows_of(None, N_res)):
-            tokens = norm(inputs.m[i, part], dtype)
+            tokens = norm(inputs.m[index, part], dtype)
             out_grad = both_grad[part].view(len(tokens), -1)
             add_product(grads[0], out_grad.t(), tokens)
-            m_grad[i, part] = norm.backward(torch.mm(out_grad, inputs.weight)).view(m_grad[i, part].shape)
+            m_grad[index, part] = norm.backward(torch.mm(out_grad, inputs.weight)).view(m_grad[index, part].shape)
     grads[2] = _swapped(grads[2])
     return m_grad, *norm.gradients(inputs.m), *(t.to(dtype) for t in grads)
 
@@ -133,58 +134,63 @@ def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[T
 _outer_product_mean = define("outer_product_mean", _Inputs, _forward, _backward, _results, n_differentiable=7)
 
 
-def _columns(inputs: _Inputs, norm: ChunkedNorm, i: int) -> Tensor:
+def _columns(inputs: _Inputs, norm: ChunkedNorm, index: int) -> Tensor:
     """a and b side by side, centred and masked as asked: [N_seq, N_res, 2 c]."""
-    N_seq, N_res, _ = inputs.m[i].shape
+    N_seq, N_res, _ = inputs.m[index].shape
     both = inputs.weight.new_empty(N_seq, N_res, len(inputs.weight))
     for part in rows_in_slices(N_seq, rows_of(None, N_res)):
-        tokens = norm(inputs.m[i, part], both.dtype)
+        tokens = norm(inputs.m[index, part], both.dtype)
         torch.mm(tokens, inputs.weight.t(), out=both[part].view(len(tokens), -1))
     if inputs.centered:
-        both -= torch.einsum("sr,src->rc", _mean_weights(inputs, i), both.to(_wide(both)))
+        both -= torch.einsum("sr,src->rc", _mean_weights(inputs, index), both.to(_wide(both)))
     both += inputs.bias
     if inputs.mask is not None:
-        both *= inputs.mask[i, ..., None]
+        both *= inputs.mask[index, ..., None]
     return both
 
 
-def _finish_backward(inputs: _Inputs, i: int, grad: Tensor, bias_grad: Tensor) -> None:
+def _columns_backward(inputs: _Inputs, index: int, grad: Tensor, bias_grad: Tensor) -> None:
     """Make the gradient of `_columns` that of the products with the weights, in place, and add to the bias's."""
     if inputs.mask is not None:
-        grad *= inputs.mask[i, ..., None]
+        grad *= inputs.mask[index, ..., None]
     total = grad.sum(0, dtype=_wide(grad))  # [N_res, 2 c]
     bias_grad += total.sum(0)
     if inputs.centered:
-        grad -= _mean_weights(inputs, i)[..., None] * total
+        grad -= _mean_weights(inputs, index)[..., None] * total
 
 
-def _mean_weights(inputs: _Inputs, i: int) -> Tensor:
+def _mean_weights(inputs: _Inputs, index: int) -> Tensor:
     """With which a column is averaged over its sequences: [N_seq, N_res]."""
-    m = inputs.m[i]
-    ones = m.new_ones(m.shape[:2], dtype=_wide(m)) if inputs.mask is None else inputs.mask[i]
+    m = inputs.m[index]
+    ones = m.new_ones(m.shape[:2], dtype=_wide(m)) if inputs.mask is None else inputs.mask[index]
     return ones / (ones.sum(0) + 1e-10)
 
 
-def _scale(inputs: _Inputs, i: int) -> Tensor:
+def _scale(inputs: _Inputs, index: int) -> Tensor:
     """1 over the number of sequences that two residues share: [N_res, N_res]."""
-    m = inputs.m[i]
-    mask = m.new_ones(m.shape[:2], dtype=_wide(m)) if inputs.mask is None else inputs.mask[i]
+    m = inputs.m[index]
+    mask = m.new_ones(m.shape[:2], dtype=_wide(m)) if inputs.mask is None else inputs.mask[index]
     return 1 / (inputs.eps + mask.t() @ mask)
 
 
+def _tiles(inputs: _Inputs) -> Iterator[tuple[slice, slice]]:
+    """Residues i and j: few pairs at a time, and so few j that their columns stay in the cache for all i."""
+    N_res = inputs.m.shape[2]
+    for i in rows_in_slices(N_res, inputs.rows):
+        for j in rows_in_slices(N_res, rows_of(None, inputs.rows)):
+            yield i, j
+
+
 def _residues_first(both: Tensor) -> tuple[Tensor, Tensor]:
-    """a as [N_res, N_seq, c] and b as [N_seq, N_res * c]."""
+    """a as [N_res, N_seq, c] and b as [N_res, c, N_seq]."""
     a, b = both.chunk(2, -1)
-    return a.transpose(0, 1).contiguous(), b.flatten(1)
+    return a.transpose(0, 1).contiguous(), b.permute(1, 2, 0).contiguous()
 
 
-def _outer(a: Tensor, b: Tensor) -> Tensor:
-    """Sums over sequences of the products of a few residues' a with all b: [(i j), (d c)], d the channel of b."""
-    rows, _, c = a.shape
-    products = a.new_empty(rows, b.shape[1], c)
-    for row, out in zip(a, products, strict=True):
-        torch.mm(b.t(), row, out=out)
-    return products.view(-1, c * c)
+def _products(a: Tensor, b: Tensor) -> Tensor:
+    """Sums over sequences of the products of a [i, N_seq, c] and b [j, d, N_seq]: [(i j), (d c)]."""
+    products = torch.bmm(b.flatten(0, 1).expand(len(a), -1, -1), a)
+    return products.view(len(a) * len(b), -1)
 
 
 def _swapped(weight: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ def _results(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
     return weight.new_empty(len(z), len(weight), *z.shape[1:3]), z.new_empty(0), z.new_empty(0)
 
 
-def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
+def _forward(inputs: _Inputs) -> tuple[Tensor, ...]:
     z, norm_weight, norm_bias, weight, rows = inputs
     out, *nothing = _results(inputs)
     norm = ChunkedNorm(norm_weight, norm_bias)

@@ -101,10 +101,10 @@ def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
         if inputs.keep:
             all_edges[b], all_x[b] = edges, x
         del edges
-        update, columns = out[b].view(z.shape), x.view(len(x), -1).t()
+        update = out[b].view(z.shape)
         for part in rows_in_slices(len(z), inputs.chunk):
             g = gate(norm_in(z[part], x.dtype)).sigmoid_()
-            torch.mul(project(norm_out(columns[part], x.dtype)), g, out=update[part])
+            torch.mul(project(norm_out(_channels_last(x, part), x.dtype)), g, out=update[part])
     return out, all_edges, all_x
 
 
@@ -117,17 +117,17 @@ def _backward(grad: Tensor, inputs: _Inputs, all_edges: Tensor, all_x: Tensor) -
     for b in range(len(inputs.z)):
         z, mask = _positions(inputs, b)
         edges, x = (all_edges[b], all_x[b]) if inputs.keep else _edges_and_sums(inputs, norm_in, z, mask)
-        columns, x_grad = x.view(c, -1).t(), torch.empty_like(x)
+        x_grad = torch.empty_like(x)
         z_grad, out_grad = z_grads[b].view(z.shape), grad[b].reshape(z.shape)
         for part in rows_in_slices(len(z), inputs.chunk):
-            tokens, normed = norm_in(z[part], dtype), norm_out(columns[part], dtype)
+            tokens, normed = norm_in(z[part], dtype), norm_out(_channels_last(x, part), dtype)
             g, update = gate(tokens).sigmoid_(), project(normed)
             update_grad = out_grad[part] * g
             g_grad = update.mul_(update_grad).mul_(1 - g)
             z_grad[part] = gate.backward(g_grad, tokens)
             x_grad.view(c, -1)[:, part] = norm_out.backward(project.backward(update_grad, normed)).t()
         edges_grad = _edges_backward(inputs, edges, x_grad)
-        del edges, x, x_grad, columns
+        del edges, x, x_grad
         for part in rows_in_slices(len(z), inputs.chunk):
             tokens = norm_in(z[part], dtype)
             packed = _packed(inputs, tokens)
@@ -159,6 +159,11 @@ def _positions(inputs: _Inputs, b: int) -> tuple[Tensor, Tensor | None]:
     """z [N_res * N_res, c_z] of a batch index and its mask [N_res * N_res], None where it hides nothing."""
     mask = None if inputs.mask is None else inputs.mask[b].reshape(-1)
     return inputs.z[b].reshape(-1, inputs.z.shape[-1]), None if mask is None or mask.all() else mask
+
+
+def _channels_last(x: Tensor, part: slice) -> Tensor:
+    """Some positions of x [c, N_res, N_res] as [positions, c]; a copy of the part first, since it then turns fast."""
+    return x.flatten(1)[:, part].contiguous().t()
 
 
 def _packed(inputs: _Inputs, tokens: Tensor) -> Tensor:
