@@ -86,11 +86,14 @@ def define(
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
             ctx.mark_non_differentiable(*output[1:])
+            ctx.set_materialize_grads(False)  # zeros for what was kept would be as large as it is
             ctx.save_for_backward(*(x for x, tensor in zip(inputs, is_tensor, strict=True) if tensor), *output[1:])
             ctx.numbers = [x for x, tensor in zip(inputs, is_tensor, strict=True) if not tensor]
 
         @staticmethod
-        def backward(ctx: Any, grad: Tensor, *_: Tensor) -> Any:
+        def backward(ctx: Any, grad: Tensor | None, *_: None) -> Any:
+            if grad is None:
+                return (None,) * len(is_tensor)
             saved, numbers = iter(ctx.saved_tensors), iter(ctx.numbers)
             inputs = [next(saved) if tensor else next(numbers) for tensor in is_tensor]
             # A compiled graph takes no second derivative, so it needs none refused.
