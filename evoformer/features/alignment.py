@@ -1,6 +1,7 @@
 """A multiple sequence alignment in memory: letters as numbers, names, and the insertions left out of its columns."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from os import PathLike
 from typing import Any, Literal
 
@@ -10,11 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from evoformer.constants import GAP, MSA_ALPHABET, N_MSA_LETTERS, UNKNOWN
 from evoformer.errors import InputError
 from evoformer.features.identity import coverage_of_query, identity_to_query, neff, unique_rows
+from evoformer.features.names import Names
 
+Places = NDArray[np.signedinteger[Any]]
 # Which entries of a deletion matrix are not zero: their rows, their columns, and their values.
-SparseDeletions = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]
+SparseDeletions = tuple[Places, Places, NDArray[np.int32]]
 # Cells whose letter was read as another one: their rows, their columns, and the characters.
-SparseLetters = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]
+SparseLetters = tuple[Places, Places, NDArray[np.uint8]]
 
 _LETTERS = np.frombuffer(MSA_ALPHABET.encode(), np.uint8)
 
@@ -86,15 +89,15 @@ class Alignment:
             found = f"{letters.min()} to {letters.max()}"
             raise ValueError(f"msa must hold letter numbers 0 to {N_MSA_LETTERS - 1}, it holds {found}")
         self.msa: NDArray[np.uint8] = letters.astype(np.uint8, copy=False)
-        self.ids = [f"sequence_{i}" for i in range(self.N_seq)] if ids is None else list(ids)
-        self.descriptions = list(self.ids) if descriptions is None else list(descriptions)
+        self._ids = Names(f"sequence_{i}" for i in range(self.N_seq)) if ids is None else _kept(ids)
+        self._descriptions = self._ids if descriptions is None else _kept(descriptions)
         self.metadata: dict[str, Any] = dict(metadata or {})
-        for name, values in (("ids", self.ids), ("descriptions", self.descriptions)):
+        for name, values in (("ids", self._ids), ("descriptions", self._descriptions)):
             if len(values) != self.N_seq:
                 raise ValueError(f"msa has {self.N_seq} rows, but there are {len(values)} {name}")
         self._deletions = self._as_sparse(deletions)
-        nothing = np.zeros(0, np.int64)
-        self._ambiguous = (nothing, nothing, np.zeros(0, np.uint8)) if ambiguous is None else ambiguous
+        nothing = np.zeros(0, np.int32)
+        self._ambiguous: SparseLetters = (nothing, nothing, np.zeros(0, np.uint8)) if ambiguous is None else ambiguous
 
     def _as_sparse(self, deletions: ArrayLike | tuple[ArrayLike, ArrayLike, ArrayLike] | None) -> SparseDeletions:
         if deletions is None:
@@ -107,7 +110,7 @@ class Alignment:
                 raise ValueError(f"msa has shape {self.msa.shape}, deletions have {dense.shape}")
             rows, columns = np.nonzero(dense)
             counts = dense[rows, columns]
-        places = np.asarray(rows, np.int64), np.asarray(columns, np.int64)
+        places = np.asarray(rows, np.int32), np.asarray(columns, np.int32)
         for name, place, size in zip(("rows", "columns"), places, self.msa.shape, strict=True):
             if len(place) and not 0 <= place.min() <= place.max() < size:
                 raise ValueError(f"msa has {size} {name}, deletions are in {name} {place.min()} to {place.max()}")
@@ -122,6 +125,16 @@ class Alignment:
     def N_res(self) -> int:  # noqa: N802
         """Number of columns."""
         return int(self.msa.shape[1])
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """N_seq short names, which may repeat."""
+        return list(self._ids)
+
+    @cached_property
+    def descriptions(self) -> list[str]:
+        """N_seq whole header lines."""
+        return list(self._descriptions)
 
     @property
     def deletions(self) -> NDArray[np.int32]:
@@ -310,6 +323,10 @@ class Alignment:
         write_alignment(self, path, format)
 
 
+def _kept(names: Sequence[str]) -> Sequence[str]:
+    return names if isinstance(names, Names) else list(names)
+
+
 def _stacked(parts: Sequence[Alignment]) -> Alignment:
     first = parts[0]
     for part in parts[1:]:
@@ -353,12 +370,12 @@ def _joined(parts: Sequence[Alignment]) -> Alignment:
 
 
 def _selected(
-    old_rows: NDArray[np.int64],
-    old_columns: NDArray[np.int64],
+    old_rows: Places,
+    old_columns: Places,
     values: NDArray[Any],
-    rows: NDArray[np.int64],
-    columns: NDArray[np.int64] | None,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+    rows: Places,
+    columns: Places | None,
+) -> tuple[Places, Places, NDArray[Any]]:
     """The sparse entries of some rows and columns, or of some rows and all columns, at their new places."""
     entries, new_rows = _entries_of(old_rows, rows)
     if columns is None:
@@ -368,15 +385,15 @@ def _selected(
 
 
 def _shifted(
-    parts: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]], starts: NDArray[np.int64], *, axis: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+    parts: Sequence[tuple[Places, Places, NDArray[Any]]], starts: NDArray[np.int64], *, axis: int
+) -> tuple[Places, Places, NDArray[Any]]:
     """Sparse entries of several alignments as those of one, whose rows (axis 0) or columns (1) begin at `starts`."""
     places = [[part[i] + start * (i == axis) for i in (0, 1)] for part, start in zip(parts, starts, strict=False)]
     rows, columns = (np.concatenate([place[i] for place in places]) for i in (0, 1))
     return rows, columns, np.concatenate([part[2] for part in parts])
 
 
-def _entries_of(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _entries_of(keys: Places, wanted: Places) -> tuple[Places, Places]:
     """The entries whose key is wanted, once for each time it is, and which of `wanted` each one belongs to."""
     order = np.argsort(keys, kind="stable")
     start = np.searchsorted(keys[order], wanted, side="left")

@@ -1,22 +1,21 @@
 """`read_alignment`: A3M, A2M, FASTA, Stockholm, Clustal and plain rows to an `Alignment`."""
 
 import re
-from collections.abc import Callable
-from itertools import islice, takewhile
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain, islice, takewhile
 from typing import Any
 
 from evoformer.features.alignment import Alignment
-from evoformer.features.blocks import read_clustal, read_stockholm, split_stockholm
-from evoformer.features.fasta import (
-    chain_metadata,
-    colabfold_chains,
-    name_both_halves,
-    read_plain_rows,
-    read_records,
-)
-from evoformer.features.records import Record, Report, listed
+from evoformer.features.blocks import ClustalRecords, StockholmRecords, note_missing_ends, split_stockholm
+from evoformer.features.fasta import FastaRecords, PlainRecords, chain_metadata, colabfold_chains, first_comment
+from evoformer.features.records import Piece, Record, Records, Report, lines_of, listed
 from evoformer.features.rows import a3m_matrix, aligned_matrix
 from evoformer.features.sources import FORMAT_OF_SUFFIX, Source, format_suffix, read_source
+
+# One of several alignments in a file: the number of its first line, and its text.
+Part = tuple[int, bytes]
+Parts = Callable[[], Iterator[Part]]  # all of them, anew at every call
 
 # Every name that `format` may have, and how errors call it. A2M is A3M with dots.
 _FORMATS = {
@@ -90,36 +89,34 @@ def read_alignment(
     if max_seqs is not None and max_seqs < 1:
         raise report.error(f"max_seqs must be at least 1, not {max_seqs}")
 
-    parts, separator = _split_at_nul(data), "NUL"
-    del data  # the lines are a copy
-    if not parts:
+    parts, separator = partial(_split_at_nul, data), "NUL"
+    first_part = next(parts(), None)
+    if first_part is None:
         raise report.error("no sequences in file")
-    found = _format_of(parts, path, format, report)
+    found = _format_of(first_part, parts, path, format, report)
     if found == "stockholm":
-        parts = [alignment for start, lines in parts for alignment in split_stockholm(lines, start, report)]
-        separator = "//"
-    if not parts:
-        raise report.error("no sequences in file")
-    first_line, lines = parts[_choose(parts, separator, index, found, report)]
+        for first_line, text in parts():
+            note_missing_ends(text, first_line, report)
+        parts, separator = partial(_split_at_ends, data), "//"
+    first_line, text = _chosen(parts, separator, index, found, report)
 
-    records, comments = _records(lines, first_line, found, report, max_seqs if query is None else None)
-    if not records:
+    comment = first_comment(text, first_line) if found == "a3m" else None
+    chains = None if comment is None else colabfold_chains(comment[1])
+    limit = max_seqs if query is None else None
+    records = _records(text, first_line, found, report, limit, N_chain=1 if chains is None else len(chains[0]))
+    if next(iter(records), None) is None:
         raise report.error("no sequences in file")
-    chains = colabfold_chains(comments[0][1]) if comments and found == "a3m" else None
-    if chains is not None and len(chains[0]) > 1:
-        name_both_halves(records, N_chain=len(chains[0]))
     if query is not None:
-        records = _query_first(records, query, report)[:max_seqs]
+        records = _QueryFirst(records, query, report, max_seqs)
     if found == "a3m":
-        msa, deletions, ambiguous = a3m_matrix(records, report, uppercase=uppercase)
+        rows = a3m_matrix(records, report, uppercase=uppercase)
     else:
-        msa, deletions, ambiguous = aligned_matrix(records, report, fasta=found == "fasta")
+        rows = aligned_matrix(records, report, fasta=found == "fasta")
     metadata: dict[str, Any] = {"format": found}
-    if chains is not None:
-        metadata |= chain_metadata(*chains, msa, report, line=comments[0][0])
+    if chains is not None and comment is not None:
+        metadata |= chain_metadata(*chains, rows.msa, report, line=comment[0])
     report.close(strict=strict, stacklevel=2)
-    ids, descriptions = [record.id for record in records], [record.description for record in records]
-    return Alignment(msa, ids, descriptions, deletions, metadata, ambiguous)
+    return Alignment(rows.msa, rows.ids, rows.descriptions, rows.deletions, metadata, rows.ambiguous)
 
 
 def _end_of_rows(max_seqs: int) -> Callable[[bytes], int | None]:
@@ -129,7 +126,7 @@ def _end_of_rows(max_seqs: int) -> Callable[[bytes], int | None]:
         start = len(text) - len(text.lstrip(b"\0 \t\n\v\f"))
         nul = text.find(b"\0", start)
         end = nul if nul >= 0 else text.rfind(b"\n") + 1  # the last line may go on
-        family = _content(text[start:end].split(b"\n"))
+        family = _content(text[start:end])
         if family not in ("fasta", "plain"):
             return None
         rows = (_RECORD if family == "fasta" else _PLAIN_LINE).finditer(text, start, end)
@@ -139,27 +136,36 @@ def _end_of_rows(max_seqs: int) -> Callable[[bytes], int | None]:
     return end_of_rows
 
 
-def _split_at_nul(data: bytes) -> list[tuple[int, list[bytes]]]:
-    """The stretches between NULs that are not blank: the number of the first line, and the lines."""
-    parts = []
-    first_line = 1
-    for part in data.split(b"\0"):
-        if part.strip():
-            parts.append((first_line, part.split(b"\n")))
-        first_line += part.count(b"\n")
-    return parts
+def _split_at_nul(data: bytes) -> Iterator[Part]:
+    """The stretches between NULs that are not blank."""
+    start, first_line = 0, 1
+    while start <= len(data):
+        end = data.find(b"\0", start)
+        end = end if end >= 0 else len(data)
+        part = data[start:end]
+        if part and not part.isspace():
+            yield first_line, part
+        start = end + 1
+        if start <= len(data):
+            first_line += part.count(b"\n")
 
 
-def _format_of(parts: list[tuple[int, list[bytes]]], path: str | None, format: str, report: Report) -> str:
+def _split_at_ends(data: bytes) -> Iterator[Part]:
+    """The alignments of a Stockholm file."""
+    for first_line, text in _split_at_nul(data):
+        yield from split_stockholm(text, first_line)
+
+
+def _format_of(first: Part, parts: Parts, path: str | None, format: str, report: Report) -> str:
     """The format to read: the content's, checked against the one asked for; A2M is called A3M from here on."""
-    first_line, lines = parts[0]
-    family = _content(lines)
-    if format in ("stockholm", "clustal") and (family is None or (family == "plain" and len(lines) > 1)):
+    first_line, text = first
+    family = _content(text)
+    if format in ("stockholm", "clustal") and (family is None or (family == "plain" and b"\n" in text)):
         family = format
-    if family == "clustal" and format == "stockholm" and not _starts_clustal(lines):
+    if family == "clustal" and format == "stockholm" and not _starts_clustal(text):
         family = format
     if family is None:
-        number, line = next((i, line) for i, line in enumerate(lines, start=first_line) if line.strip())
+        number, line = next((i, line) for i, line in lines_of(text, first_line) if line.strip())
         start = line.strip()[:40].decode("utf-8", "replace")
         known = "A3M, FASTA, Stockholm, Clustal or plain rows"
         raise report.error(f"line {number}: {start!r} does not begin {known}", line=number)
@@ -170,85 +176,104 @@ def _format_of(parts: list[tuple[int, list[bytes]]], path: str | None, format: s
     named = FORMAT_OF_SUFFIX.get(format_suffix(path))
     if family != "fasta" or named == "fasta":
         return family
-    return "a3m" if named == "a3m" or any(_looks_like_a3m(lines) for _, lines in parts) else "fasta"
+    return "a3m" if named == "a3m" or any(_looks_like_a3m(text) for _, text in parts()) else "fasta"
 
 
-def _starts_clustal(lines: list[bytes]) -> bool:
-    texts = (line.strip() for line in lines)
-    return next(text for text in texts if text and not text.startswith((b"#", b";"))).upper().startswith(b"CLUSTAL")
+def _starts_clustal(text: bytes) -> bool:
+    return next(_uncommented(text)).upper().startswith(b"CLUSTAL")
 
 
-def _looks_like_a3m(lines: list[bytes]) -> bool:
+def _uncommented(text: bytes) -> Iterator[bytes]:
+    """The lines that are neither blank nor comments, without white space around them."""
+    for _, line in lines_of(text):
+        line = line.strip()
+        if line and not line.startswith((b"#", b";")):
+            yield line
+
+
+def _looks_like_a3m(text: bytes) -> bool:
     """Whether there is HH-suite's or ColabFold's first line, or a lower-case letter in a row."""
-    first = next(line.strip() for line in lines if line.strip())
+    first = next(line.strip() for _, line in lines_of(text) if line.strip())
     if first.startswith(b"#A3M#") or colabfold_chains(first) is not None:
         return True
-    rows = (line for line in lines if not line.lstrip().startswith((b">", b"#", b";")))
+    rows = (line for _, line in lines_of(text) if not line.lstrip().startswith((b">", b"#", b";")))
     return any(line != line.upper() for line in rows)
 
 
-def _content(lines: list[bytes]) -> str | None:
+def _content(text: bytes) -> str | None:
     """The format's family by the content: "fasta" (A3M as well), "stockholm", "clustal", "plain", or None."""
-    stripped = [line.strip() for line in lines]
-    texts = [text for text in stripped if text]
-    if any(_STOCKHOLM_LINE.match(text) for text in takewhile(lambda text: text.startswith(b"#"), texts)):
+    stripped = (line.strip() for _, line in lines_of(text))
+    head = takewhile(lambda line: not line or line.startswith(b"#"), stripped)
+    if any(_STOCKHOLM_LINE.match(line) for line in head):
         return "stockholm"
-    if any(text[:1] == b">" for text in texts):
+    if b">" in text and any(line.lstrip().startswith(b">") for _, line in lines_of(text)):
         return "fasta"
-    texts = [text for text in texts if not text.startswith((b"#", b";"))]
-    if not texts:
+    header, second = islice(chain(_uncommented(text), (b"", b"")), 2)
+    if not header:
         return "fasta"
-    header = texts[0]
     if header.upper().startswith(b"CLUSTAL"):
         return "clustal"
-    blank_follows = stripped[stripped.index(header) + 1 :][:1] == [b""]
-    if header[:1].isalpha() and blank_follows and len(texts) > 1 and _BLOCK_ROW.fullmatch(texts[1]):
+    stripped = (line.strip() for _, line in lines_of(text))
+    blank_follows = any(line == header for line in stripped) and next(stripped, None) == b""
+    if header[:1].isalpha() and blank_follows and _BLOCK_ROW.fullmatch(second):
         return "clustal"
     return "plain" if _PLAIN_ROW.fullmatch(header) else None
 
 
-def _choose(parts: list[tuple[int, list[bytes]]], separator: str, index: int | None, found: str, report: Report) -> int:
-    """The number of the alignment to read."""
-    if index is None and len(parts) > 1:
-        widths = listed([str(_columns(part, found, report)) for part in parts[:6]])
-        several = f"{len(parts)} alignments in one file, separated by {separator} ({widths} columns)"
-        raise report.error(f"{several}; choose one by index=0 to index={len(parts) - 1}")
-    if index is not None and not 0 <= index < len(parts):
-        raise report.error(f"there is no index={index} among the alignments 0 to {len(parts) - 1} of this file")
-    return index or 0
+def _chosen(parts: Parts, separator: str, index: int | None, found: str, report: Report) -> Part:
+    """The alignment to read."""
+    number = sum(1 for _ in parts())
+    if not number:
+        raise report.error("no sequences in file")
+    if index is None and number > 1:
+        widths = listed([str(_columns(part, found, report)) for part in islice(parts(), 6)])
+        several = f"{number} alignments in one file, separated by {separator} ({widths} columns)"
+        raise report.error(f"{several}; choose one by index=0 to index={number - 1}")
+    if index is not None and not 0 <= index < number:
+        raise report.error(f"there is no index={index} among the alignments 0 to {number - 1} of this file")
+    return next(islice(parts(), index, None))
 
 
-def _columns(part: tuple[int, list[bytes]], found: str, report: Report) -> int:
-    first_line, lines = part
+def _columns(part: Part, found: str, report: Report) -> int:
+    first_line, text = part
     silent = Report(report.path)
-    records, _ = _records(lines, first_line, found, silent, limit=1)
-    if not records:
+    records = _records(text, first_line, found, silent, limit=1)
+    if next(iter(records), None) is None:
         return 0
-    matrix = a3m_matrix(records[:1], silent) if found == "a3m" else aligned_matrix(records[:1], silent)
-    return int(matrix[0].shape[1])
+    rows = a3m_matrix(records, silent) if found == "a3m" else aligned_matrix(records, silent)
+    return int(rows.msa.shape[1])
 
 
-def _records(
-    lines: list[bytes], first_line: int, found: str, report: Report, limit: int | None
-) -> tuple[list[Record], list[tuple[int, bytes]]]:
-    """The records, `limit` at most, and the comment lines of A3M and FASTA with their numbers."""
+def _records(text: bytes, first_line: int, found: str, report: Report, limit: int | None, N_chain: int = 1) -> Records:
+    """The records, `limit` at most."""
     if found == "stockholm":
-        return read_stockholm(lines, first_line, report, limit), []
+        return StockholmRecords(text, first_line, report, limit)
     if found == "clustal":
-        return read_clustal(lines, first_line, report, limit), []
+        return ClustalRecords(text, first_line, report, limit)
     if found == "plain":
-        return read_plain_rows(lines, first_line, limit), []
-    return read_records(lines, first_line, report, a3m=found == "a3m", limit=limit)
+        return PlainRecords(text, first_line, limit)
+    return FastaRecords(text, first_line, report, a3m=found == "a3m", limit=limit, N_chain=N_chain)
 
 
-def _query_first(records: list[Record], query: str, report: Report) -> list[Record]:
-    """The records, the first one whose residues are the query's moved to the front."""
-    wanted = query.upper().encode()
-    place = next((i for i, record in enumerate(records) if _residues(record) == wanted), None)
-    if place is None:
-        lengths = listed([str(len(_residues(record))) for record in records])
-        raise report.error(f"no sequence equals the query of {len(query)} residues; theirs are {lengths} long")
-    return [records[place], *records[:place], *records[place + 1 :]]
+class _QueryFirst(Records):
+    """The records, the first one whose residues are the query's moved to the front, `limit` at most."""
+
+    def __init__(self, records: Records, query: str, report: Report, limit: int | None) -> None:
+        self.records, self.limit = records, limit
+        wanted = query.upper().encode()
+        place = next((i for i, record in enumerate(records) if _residues(record) == wanted), None)
+        if place is None:
+            lengths = listed([str(len(_residues(record))) for record in islice(records, 6)])
+            raise report.error(f"no sequence equals the query of {len(query)} residues; theirs are {lengths} long")
+        self.place = place
+
+    def __iter__(self) -> Iterator[Record]:
+        others = (record for i, record in enumerate(self.records) if i != self.place)
+        return islice(chain([self.records.at(self.place)], others), self.limit)
+
+    def pieces(self, record: Record) -> Iterator[Piece]:
+        """The stretches of one record's row."""
+        return self.records.pieces(record)
 
 
 def _residues(record: Record) -> bytes:

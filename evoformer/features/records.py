@@ -1,32 +1,61 @@
-"""What the readers of all formats share: a sequence with its place in the file, and the report on the file."""
+"""What the readers of all formats share: sequences with their places in the file, and the report on the file."""
 
+import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from evoformer.features.alignment import AlignmentError, AlignmentWarning
+
+WHITE_SPACE = b" \t\n\r\v\f"
+
+# Where a stretch of a row stands: line (from 1), characters before the stretch in that line, the stretch.
+Piece = tuple[int, int, bytes]
 
 
 @dataclass(slots=True)
 class Record:
-    """One sequence as the file has it.
-
-    `pieces` are the stretches of its row: line (from 1), characters before the stretch in that line, the stretch.
-    """
+    """One sequence as the file has it."""
 
     number: int  # counted from 1
     id: str
     description: str
-    line: int  # where the row begins; the header's line while there is no row
-    pieces: Sequence[tuple[int, int, bytes]] = ()
+    line: int  # where the row begins
+    text: bytes  # the row; it may have white space in it
 
     @property
     def row(self) -> bytes:
         """The row's characters without white space."""
-        return b"".join(b"".join(piece.split()) for _, _, piece in self.pieces)
+        return self.text.translate(None, WHITE_SPACE)
 
     def __str__(self) -> str:
         return f"record {self.number} {quoted(self.id)} (line {self.line})"
+
+
+class Records:
+    """The records of one alignment, made anew whenever they are gone through: never are all of them in memory."""
+
+    def __iter__(self) -> Iterator[Record]:
+        """The records in the file's order.
+
+        Raises:
+            AlignmentError: at the first place that no record can be made of.
+        """
+        raise NotImplementedError
+
+    def pieces(self, record: Record) -> Iterator[Piece]:
+        """The stretches of one record's row."""
+        raise NotImplementedError
+
+    def at(self, place: int) -> Record:
+        """The record at a place, counted from 0."""
+        return next(islice(self, place, None))
+
+
+def lines_of(text: bytes, first_line: int = 1) -> Iterator[tuple[int, bytes]]:
+    r"""The lines, with their `\n`, and their numbers."""
+    return enumerate(io.BytesIO(text), start=first_line)
 
 
 @dataclass

@@ -1,15 +1,17 @@
 """Rows of characters to letter numbers and deletions, for formats with insertions in lower case and for the others."""
 
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evoformer.constants import AMBIGUOUS, GAP, MSA_ALPHABET, UNKNOWN
-from evoformer.features.alignment import SparseDeletions, SparseLetters
-from evoformer.features.records import Record, Report, listed, quoted
+from evoformer.features.alignment import Places, SparseDeletions, SparseLetters
+from evoformer.features.names import Names
+from evoformer.features.records import WHITE_SPACE, Piece, Record, Records, Report, listed, quoted
 
 # Table values: a letter's number; for a letter read as another one, that one's number plus 32, or plus 64 for the
 # second of two (O, which is X, as J is); and these two.
@@ -17,7 +19,8 @@ _LETTER = 31
 _INSERTION = 254
 _OTHER = 255  # a character that no row may have
 _UNUSUAL_GAPS = b"_~"
-_CHARACTERS_AT_ONCE = 2**18
+_CHARACTERS_AT_ONCE = 2**16
+_CHARACTERS_PER_RECORD = 2**8  # as which an object beside its row is counted
 
 
 def _letter_table() -> NDArray[np.uint8]:
@@ -40,9 +43,7 @@ _ALIGNED = _letter_table()
 _ALIGNED[ord(".")] = GAP
 
 
-def a3m_matrix(
-    records: Sequence[Record], report: Report, *, uppercase: bool = False
-) -> tuple[NDArray[np.uint8], SparseDeletions, SparseLetters]:
+def a3m_matrix(records: Records, report: Report, *, uppercase: bool = False) -> "Rows":
     """Rows where lower case is an insertion, upper case and `-` a column, and `.` nothing (A3M and A2M).
 
     Args:
@@ -51,50 +52,52 @@ def a3m_matrix(
         uppercase: read lower case as columns
 
     Returns:
-        letters [N_seq, N_res]; the residues inserted before each column, those after the last one left out;
-        the letters that were read as others
+        the rows; residues inserted after the last column are left out
     """
     characters = _Characters(records, report, _A3M, blank=b".", uppercase=uppercase)
-    query, _ = characters.coded(slice(0, 1))
+    first = records.at(0)
+    query, _ = characters.coded([first], 0)
     N_res = int(np.count_nonzero(query != _INSERTION))
     query_letters = query[query != _INSERTION] & _LETTER
     if not (query_letters <= UNKNOWN).any():
         if (query == _INSERTION).any():
             hint = "; uppercase=True reads lower case as match letters"
-            raise report.error(f"query has no upper-case (match) letters: {records[0]}{hint}", record=records[0])
-        raise report.error(f"query has no residues, only gaps: {records[0]}", record=records[0])
+            raise report.error(f"query has no upper-case (match) letters: {first}{hint}", record=first)
+        raise report.error(f"query has no residues, only gaps: {first}", record=first)
 
-    msa = np.empty((len(records), N_res), np.uint8)
-    deletions, ambiguous = _Deletions(N_res), _Ambiguous()
-    for rows in characters.portions():
-        codes, ends = characters.coded(rows)
-        inserted = np.flatnonzero(codes == _INSERTION)
-        owner = np.searchsorted(ends, inserted, side="right")
-        widths = np.diff(ends, prepend=0) - np.bincount(owner, minlength=len(ends))
+    rows = Rows(N_res)
+    for start, portion in characters.portions():
+        codes, ends = characters.coded(portion, start)
+        where, counts = _runs(codes == _INSERTION, ends)
+        counted = np.cumsum(np.append(np.int32(0), counts), dtype=np.int32)
+        runs = np.searchsorted(where, ends)  # before each row's end
+        widths = np.diff(ends - counted[runs], prepend=0)
         wrong = np.flatnonzero(widths != N_res)
         if len(wrong):
-            record = records[rows][wrong[0]]
+            record = portion[wrong[0]]
             raise report.error(f"{record} has {widths[wrong[0]]} match columns, expected {N_res}", record=record)
-        msa[rows] = ambiguous.add(rows.start, codes[codes != _INSERTION].reshape(-1, N_res))
-        column = inserted - np.arange(len(inserted)) - owner * N_res  # the match letters before it in its row
-        deletions.add(owner + rows.start, column)
+        if len(where):
+            codes = codes[codes != _INSERTION]
+        owner = np.repeat(np.arange(len(ends), dtype=np.int32), np.diff(runs, prepend=0))
+        where -= counted[:-1]  # match letters before it
+        where -= owner * np.int32(N_res)  # of its own row
+        rows.add(portion, codes.reshape(-1, N_res), owner, where, counts)
     characters.close()
 
+    msa = rows.msa
     gaps = np.flatnonzero(msa[0] == GAP)
     if len(gaps):
         msa[0, gaps] = UNKNOWN
-        where = ("column " if len(gaps) == 1 else "columns ") + listed([str(gap) for gap in gaps])
+        columns = ("column " if len(gaps) == 1 else "columns ") + listed([str(gap) for gap in gaps[:6]])
         report.note(
-            f"query has a gap at {where} (counted from 0), read as X; aligned FASTA with gaps in the query needs "
+            f"query has a gap at {columns} (counted from 0), read as X; aligned FASTA with gaps in the query needs "
             "format='fasta'",
-            record=records[0],
+            record=first,
         )
-    return msa, deletions.sparse(), ambiguous.sparse()
+    return rows
 
 
-def aligned_matrix(
-    records: Sequence[Record], report: Report, *, fasta: bool = False
-) -> tuple[NDArray[np.uint8], SparseDeletions, SparseLetters]:
+def aligned_matrix(records: Records, report: Report, *, fasta: bool = False) -> "Rows":
     """Rows of one length, in any case, `-` and `.` both gaps (FASTA, Stockholm, Clustal, plain rows).
 
     Columns where the query has a gap are removed; the residues that other rows have there are insertions.
@@ -105,38 +108,39 @@ def aligned_matrix(
         fasta: whether the file may be A3M, taken for FASTA
 
     Returns:
-        letters [N_seq, N_res]; the residues removed before each column that is left, those after the last one left out;
-        the letters that were read as others
+        the rows, residues removed before a column that is left being insertions; those after the last one are left out
     """
     characters = _Characters(records, report, _ALIGNED, uppercase=True)
-    query, _ = characters.coded(slice(0, 1))
-    kept = np.flatnonzero(query != GAP)
-    removed = np.flatnonzero(query == GAP)
-    place = np.searchsorted(kept, removed)  # the column that is left after each removed one
+    first = records.at(0)
+    query, _ = characters.coded([first], 0)
+    kept = query != GAP
+    N_kept = int(np.count_nonzero(kept))
+    removed = np.flatnonzero(~kept)
+    place = removed - np.arange(len(removed))  # the column that is left after each removed one
 
-    msa = np.empty((len(records), len(kept)), np.uint8)
-    deletions, ambiguous = _Deletions(len(kept)), _Ambiguous()
-    for rows in characters.portions():
-        codes, ends = characters.coded(rows)
+    rows = Rows(N_kept)
+    for start, portion in characters.portions():
+        codes, ends = characters.coded(portion, start)
         wrong = np.flatnonzero(np.diff(ends, prepend=0) != len(query))
         if len(wrong):
-            record = records[rows][wrong[0]]
-            widths = [characters.width(row) for row in range(len(records))]
-            distinct = listed([str(width) for width in dict.fromkeys(widths)])
-            first = f"{record} is the first to differ from the query"
+            record = portion[wrong[0]]
+            distinct = listed([str(width) for width in dict.fromkeys(map(characters.width, records))])
+            differs = f"{record} is the first to differ from the query"
             hint = _a3m_hint(records) if fasta else ""
-            raise report.error(f"not an alignment, rows have {distinct} columns; {first}{hint}", record=record)
+            raise report.error(f"not an alignment, rows have {distinct} columns; {differs}{hint}", record=record)
         columns = codes.reshape(len(ends), len(query))
-        msa[rows] = ambiguous.add(rows.start, columns[:, kept])
         owner, which = np.nonzero(columns[:, removed] != GAP)
-        deletions.add(owner + rows.start, place[which])
+        starts = np.flatnonzero(np.diff(owner * (N_kept + 1) + place[which], prepend=-1))
+        counts = np.diff(starts, append=len(owner))
+        letters = columns[:, kept] if len(removed) else columns
+        rows.add(portion, letters, owner[starts], place[which[starts]], counts)
     characters.close()
-    if not len(kept):
-        raise report.error(f"query has no residues, only gaps: {records[0]}", record=records[0])
-    return msa, deletions.sparse(), ambiguous.sparse()
+    if not N_kept:
+        raise report.error(f"query has no residues, only gaps: {first}", record=first)
+    return rows
 
 
-def _a3m_hint(records: Sequence[Record]) -> str:
+def _a3m_hint(records: Records) -> str:
     """What to do with ragged rows whose upper-case letters and `-` agree in number."""
     not_columns = string.ascii_lowercase.encode() + b".*"
     widths = {len(record.row.translate(None, not_columns)) for record in records}
@@ -145,44 +149,102 @@ def _a3m_hint(records: Sequence[Record]) -> str:
     return f"; without lower-case letters all rows have {widths.pop()}: format='a3m' reads those as insertions"
 
 
-class _Ambiguous:
-    """Cells with letters read as others, collected portion by portion."""
+def _runs(chosen: NDArray[np.bool_], ends: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Where runs of chosen characters begin, and how many there are in each; none goes on beyond the end of its row."""
+    if not chosen.any():
+        return np.zeros(0, np.int32), np.zeros(0, np.int32)
+    neighbour = np.zeros_like(chosen)
+    neighbour[1:] = chosen[:-1]
+    neighbour[ends[ends < len(chosen)]] = False
+    starts = _where(chosen > neighbour)
+    neighbour[:-1] = chosen[1:]
+    neighbour[-1] = False
+    neighbour[ends - 1] = False
+    counts = _where(chosen > neighbour)
+    counts += 1
+    counts -= starts
+    return starts, counts
 
-    def __init__(self) -> None:
-        self.found: list[SparseLetters] = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8))]
 
-    def add(self, first_row: int, codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """The letter numbers of rows of table values."""
-        rows, columns = np.nonzero(codes > _LETTER)
-        self.found.append((rows + first_row, columns, _CHARACTER[codes[rows, columns]]))
-        return codes & np.uint8(_LETTER)
-
-    def sparse(self) -> SparseLetters:
-        """Rows, columns and characters."""
-        rows, columns, characters = zip(*self.found, strict=True)
-        return np.concatenate(rows), np.concatenate(columns), np.concatenate(characters)
-
-
-class _Deletions:
-    """Counts of insertions, collected portion by portion."""
+class Rows:
+    """Rows, collected portion by portion."""
 
     def __init__(self, N_res: int) -> None:
         self.N_res = N_res
-        self.cells: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-        self.counts: list[NDArray[np.int32]] = [np.zeros(0, np.int32)]
+        self.ids = Names()
+        self.descriptions = self.ids  # until there is one that is not an id
+        self._letters = bytearray()
+        self._inserted: list[Places] = []  # cells of the matrix, counted row by row
+        self._counts: list[NDArray[np.int32]] = []
+        self._ambiguous: list[Places] = []
+        self._characters: list[NDArray[np.uint8]] = []
 
-    def add(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
-        """Residues inserted before these columns, ordered by row and column; after the last one they do not count."""
-        inside = columns < self.N_res
-        cells = rows[inside] * self.N_res + columns[inside]
-        starts = np.flatnonzero(np.diff(cells, prepend=-1))
-        self.cells.append(cells[starts])
-        self.counts.append(np.diff(starts, append=len(cells)).astype(np.int32))
+    def add(
+        self,
+        portion: Sequence[Record],
+        codes: NDArray[np.uint8],
+        rows: NDArray[Any],
+        columns: NDArray[Any],
+        counts: NDArray[Any],
+    ) -> None:
+        """Records, their table values [N, N_res], and where how many residues are inserted before a column.
 
-    def sparse(self) -> SparseDeletions:
+        Those after the last column do not count.
+        """
+        first = len(self.ids) * self.N_res
+        number = np.dtype(np.int32 if first + codes.size < 2**31 else np.int64)
+        if self.descriptions is self.ids and any(record.description != record.id for record in portion):
+            self.descriptions = Names(self.ids)
+        self.ids.extend(record.id for record in portion)
+        if self.descriptions is not self.ids:
+            self.descriptions.extend(record.description for record in portion)
+        if codes.size and codes.max() > _LETTER:
+            ambiguous = codes > _LETTER
+            self._characters.append(_CHARACTER[codes[ambiguous]])
+            cells: Places = _where(ambiguous.reshape(-1)).astype(number, copy=False)
+            cells += first
+            self._ambiguous.append(cells)
+            codes = codes & np.uint8(_LETTER)
+        self._letters += np.ascontiguousarray(codes).data
+        if len(rows):
+            inside = columns < self.N_res
+            if not inside.all():
+                rows, columns, counts = rows[inside], columns[inside], counts[inside]
+            cells = rows.astype(number)
+            cells *= self.N_res
+            cells += columns
+            cells += first
+            self._inserted.append(cells)
+            self._counts.append(counts.astype(np.int32, copy=False))
+
+    @property
+    def msa(self) -> NDArray[np.uint8]:
+        """Letters [N_seq, N_res]."""
+        return np.frombuffer(self._letters, np.uint8).reshape(len(self.ids), self.N_res)
+
+    @property
+    def deletions(self) -> SparseDeletions:
         """Rows, columns and counts."""
-        cells = np.concatenate(self.cells)
-        return cells // max(self.N_res, 1), cells % max(self.N_res, 1), np.concatenate(self.counts)
+        return *self._places(self._inserted), np.concatenate([np.zeros(0, np.int32), *self._counts])
+
+    @property
+    def ambiguous(self) -> SparseLetters:
+        """Rows, columns and characters of the letters read as others."""
+        return *self._places(self._ambiguous), np.concatenate([np.zeros(0, np.uint8), *self._characters])
+
+    def _places(self, cells: list[NDArray[Any]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        joined = cells[0] if len(cells) == 1 else np.concatenate([np.zeros(0, np.int32), *cells])
+        N_res = max(self.N_res, 1)
+        return (joined // N_res).astype(np.int32, copy=False), (joined % N_res).astype(np.int32, copy=False)
+
+
+def _where(chosen: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """The places of True, found some at a time since numpy's are of eight bytes."""
+    starts = range(0, len(chosen), _CHARACTERS_AT_ONCE)
+    places = [np.flatnonzero(chosen[start : start + _CHARACTERS_AT_ONCE]).astype(np.int32) for start in starts]
+    for start, found in zip(starts, places, strict=True):
+        found += start
+    return places[0] if len(places) == 1 else np.concatenate(places)
 
 
 class _Characters:
@@ -190,7 +252,7 @@ class _Characters:
 
     def __init__(
         self,
-        records: Sequence[Record],
+        records: Records,
         report: Report,
         table: NDArray[np.uint8],
         *,
@@ -204,48 +266,61 @@ class _Characters:
         self.final_stars: list[int] = []
         self.inner_stars: list[int] = []
 
-    def portions(self) -> Iterator[slice]:
-        """All rows, some at a time."""
-        size = max(1, _CHARACTERS_AT_ONCE // max(1, len(self.records[0].row)))
-        for start in range(0, len(self.records), size):
-            yield slice(start, min(start + size, len(self.records)))
+    def portions(self) -> Iterator[tuple[int, list[Record]]]:
+        """All records, some at a time, and the place of the first of them."""
+        start, size = 0, 0
+        portion: list[Record] = []
+        for record in self.records:
+            portion.append(record)
+            size += len(record.text) + _CHARACTERS_PER_RECORD
+            if size >= _CHARACTERS_AT_ONCE:
+                yield start, portion
+                start, size, portion = start + len(portion), 0, []
+        if portion:
+            yield start, portion
 
-    def coded(self, rows: slice) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """The rows' letter numbers in one array, and where each row ends.
+    def coded(self, portion: Sequence[Record], start: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The letter numbers of records in one array, and where each row ends; `start` is the first one's place.
 
         Stop codons that end a row are removed (or, where each is a column, made gaps), others are X.
         """
-        texts = [record.row for record in self.records[rows]]
+        texts = [record.text for record in portion]
         characters = b"".join(texts)
+        if any(character in characters for character in WHITE_SPACE):
+            texts = [text.translate(None, WHITE_SPACE) for text in texts]
+            characters = b"".join(texts)
         if self.blank and self.blank in characters:
             texts = [text.replace(self.blank, b"") for text in texts]
             characters = b"".join(texts)
         if b"*" in characters:
-            texts = [self._without_stars(row, text) for row, text in enumerate(texts, start=rows.start)]
+            texts = [self._without_stars(row, text) for row, text in enumerate(texts, start=start)]
             characters = b"".join(texts)
         if self.uppercase:
             characters = characters.upper()
-        codes = self.table[np.frombuffer(characters, np.uint8)]
+        codes = np.frombuffer(characters.translate(self.table.tobytes()), np.uint8)
         ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
-        bad = np.flatnonzero(codes == _OTHER)
-        if len(bad):
+        bad = codes == _OTHER
+        if bad.any():
             known = set(string.ascii_letters + "*" + string.whitespace + self.blank.decode())
             known |= {chr(i) for i in np.flatnonzero(self.table != _OTHER)}
-            record = self.records[rows][np.searchsorted(ends, bad[0], side="right")]
-            raise _bad_character(record, known, self.report)
+            record = portion[np.searchsorted(ends, bad.argmax(), side="right")]
+            raise _bad_character(record, self.records.pieces(record), known, self.report)
         self.unusual |= {chr(gap) for gap in _UNUSUAL_GAPS if gap in characters}
         return codes, ends
 
-    def width(self, row: int) -> int:
+    def width(self, record: Record) -> int:
         """Characters of a row, without its last stars."""
-        return len(self.records[row].row.rstrip(b"*"))
+        return len(record.row.rstrip(b"*"))
 
     def close(self) -> None:
         """Tell the report what was odd."""
         for rows, what in ((self.final_stars, "trailing '*' removed from"), (self.inner_stars, "'*' read as X in")):
             found = sorted(set(rows))
             if found:
-                self.report.note(f"{what} {_numbers(found, self.records)}", record=self.records[found[0]])
+                first, *others = (self.records.at(row) for row in found)
+                word = "records" if others else "record"
+                numbers = listed([str(record.number) for record in (first, *others)])
+                self.report.note(f"{what} {word} {numbers}", record=first)
         if self.unusual:
             gaps = " and ".join(repr(gap) for gap in sorted(self.unusual))
             first = next(record for record in self.records if any(gap in record.row for gap in _UNUSUAL_GAPS))
@@ -257,25 +332,26 @@ class _Characters:
 
     def _without_stars(self, row: int, text: bytes) -> bytes:
         if text.endswith(b"*"):
-            self.final_stars.append(row)
+            _remember(row, self.final_stars)
             stripped = text.rstrip(b"*")
             text = stripped.ljust(len(text), b"-") if self._stars_are_columns else stripped
         if b"*" in text:
-            self.inner_stars.append(row)
+            _remember(row, self.inner_stars)
             text = text.replace(b"*", b"X")
         return text
 
 
-def _bad_character(record: Record, known: set[str], report: Report) -> Exception:
-    for line, before, piece in record.pieces:
+def _remember(row: int, rows: list[int], limit: int = 7) -> None:
+    """Add a row, unless more are known than a message will tell."""
+    if row not in rows and len(rows) < limit:
+        rows.append(row)
+
+
+def _bad_character(record: Record, pieces: Iterable[Piece], known: set[str], report: Report) -> Exception:
+    for line, before, piece in pieces:
         for i, character in enumerate(piece.decode("utf-8", "replace"), start=before + 1):
             if character not in known:
                 where = f"record {record.number} {quoted(record.id)}, line {line}, column {i}"
                 message = f"{where}: {character!r} is neither a residue nor a gap"
                 return report.error(message, record=record, line=line, column=i)
     raise AssertionError(f"no bad character in {record}")
-
-
-def _numbers(places: list[int], records: Sequence[Record]) -> str:
-    word = "record" if len(places) == 1 else "records"
-    return f"{word} {listed([str(records[place].number) for place in places])}"

@@ -167,7 +167,7 @@ def _text(data: bytes, path: str | None) -> bytes:
         except UnicodeDecodeError as error:
             raise AlignmentError(f"not text in UTF-16: {error}", path=path) from error
     data = data.removeprefix(b"\xef\xbb\xbf")
-    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
 
 
 def _encoded(text: str) -> bytes:
