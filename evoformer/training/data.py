@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from pytorch_lightning import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from evoformer.constants import GAP
 from evoformer.features.alignment import Alignment
@@ -62,7 +62,8 @@ class TrainingBatches(Dataset[Features]):
         order = np.random.default_rng((self.seed, draw.epoch)).permutation(len(self.families))
         generator = np.random.default_rng((self.seed, *draw))
         depth = int(generator.choice(self.depths))
-        chosen = order[draw.step * self.batch_size : (draw.step + 1) * self.batch_size]
+        size = min(self.batch_size, len(order))
+        chosen = order[np.arange(draw.step * size, (draw.step + 1) * size) % len(order)]
         samples = []
         for k in chosen:
             alignment = random_rows(self.families[k].alignment, depth, generator)
@@ -79,22 +80,26 @@ def random_rows(alignment: Alignment, depth: int, generator: np.random.Generator
     return alignment[np.concatenate([[query], others[: depth - 1]])]
 
 
-class EpochSampler(Sampler[Draw]):
-    """The draws of an epoch, in order; Lightning says which epoch it is."""
+class EpochSampler(DistributedSampler[Draw]):
+    """The draws of an epoch, in order, dealt out to the processes that train together: as many to each, none to two.
 
-    def __init__(self, N_step: int) -> None:
-        self.N_step = N_step
-        self.epoch = 0
+    Lightning says which epoch it is. It puts no sampler of its own in the place of a `DistributedSampler`.
 
-    def set_epoch(self, epoch: int) -> None:
-        """Called by Lightning at the start of each epoch, after a resumed one too."""
-        self.epoch = epoch
+    Args:
+        N_step: batches of an epoch for all processes together; those left over after dealing out are left out.
+        rank: which process this is.
+        N_rank: how many there are. With fewer batches than processes, the batches begin anew.
+    """
+
+    def __init__(self, N_step: int, rank: int = 0, N_rank: int = 1) -> None:
+        super().__init__(cast(Dataset[Draw], range(N_step)), num_replicas=N_rank, rank=rank, shuffle=False)
+        self.steps = range(rank, max(1, N_step // N_rank) * N_rank, N_rank)
 
     def __iter__(self) -> Iterator[Draw]:
-        return (Draw(self.epoch, step) for step in range(self.N_step))
+        return (Draw(self.epoch, step) for step in self.steps)
 
     def __len__(self) -> int:
-        return self.N_step
+        return len(self.steps)
 
 
 class AlignmentDataModule(LightningDataModule):
@@ -111,7 +116,7 @@ class AlignmentDataModule(LightningDataModule):
         depths: the numbers of rows of a batch to draw from.
         masked_msa_fraction: how likely a cell of the MSA is to be corrupted in training.
         num_workers: processes that make batches beside the training; 0 makes them in between.
-        seed: decides everything; set from `seed_everything` on the command line.
+        seed: decides everything, a non-negative int of any size; set from `seed_everything` on the command line.
         cropping: which residues of a training example: a random stretch, or those nearest to a random one.
         cache: a folder for what has been read of the families, which spares reading unchanged ones again.
         unreadable: whether a family that cannot be read ends the training, or is skipped with a warning.
@@ -143,6 +148,7 @@ class AlignmentDataModule(LightningDataModule):
             ("crop_size", crop_size, 1),
             ("depths", min(depths, default=0), 1),
             ("num_workers", num_workers, 0),
+            ("seed", seed, 0),
         ):
             if value < least:
                 raise ValueError(f"{name} is {depths if name == 'depths' else value}, expected at least {least}")
@@ -175,7 +181,8 @@ class AlignmentDataModule(LightningDataModule):
                 )
 
     def train_dataloader(self) -> DataLoader[Features]:
-        """Batches of features with `distances`."""
+        """Batches of features with `distances`; every process that trains gets others."""
+        rank, N_rank = (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
         batches = TrainingBatches(
             self.families["train"],
             batch_size=self.batch_size,
@@ -187,7 +194,7 @@ class AlignmentDataModule(LightningDataModule):
         )
         return DataLoader(
             batches,
-            sampler=EpochSampler(len(batches)),
+            sampler=EpochSampler(len(batches), rank, N_rank),
             batch_size=None,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,

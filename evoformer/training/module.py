@@ -78,7 +78,7 @@ class ContactModule(LightningModule):
         """Precision of the top L contacts of a whole family."""
         contacts = predict(self.model, family.alignment).contacts
         precision = contact_precision(contacts, family.distances, divisors=(1,))
-        self.log("val_precision", precision.top[1], prog_bar=True, batch_size=1)
+        self.log("val_precision", precision.top[1], prog_bar=True, batch_size=1, sync_dist=True)
 
     def test_step(self, family: Family, batch_idx: int) -> None:
         """Score a whole family beside its controls."""

@@ -1,6 +1,7 @@
 """Tiny families on disk, and the command line of a training run on them that takes seconds."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,6 +53,12 @@ def data_folder(tmp_path: Path) -> Path:
         for k in range(N_family):
             write_family(tmp_path / "data" / split, f"{split}{k}", N_seq=9 + k, N_res=17 + 2 * k, seed=k)
     return tmp_path / "data"
+
+
+@pytest.fixture
+def model() -> dict[str, Any]:
+    """The configuration of a tiny model."""
+    return MODEL
 
 
 @pytest.fixture

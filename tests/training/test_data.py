@@ -1,5 +1,7 @@
 """Training batches: what they hold, and that one seed decides them."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -67,6 +69,56 @@ def test_worker_processes_make_the_same_batches(data_folder):
     assert len(epochs[0]) == 4
     assert all(same(a, b) for a, b in zip(*epochs, strict=True))
     assert not same(epochs[0][0], epochs[0][2])
+
+
+def epoch_of_rank(data_folder, rank, N_rank, epoch, num_workers=0):
+    """The draws of one of several processes, and its batches."""
+    data = AlignmentDataModule(str(data_folder), 1, 11, [3, 5], 0.3, num_workers, seed=2**64 + 3)
+    data.trainer = SimpleNamespace(global_rank=rank, world_size=N_rank)
+    data.setup("fit")
+    loader = data.train_dataloader()
+    loader.sampler.set_epoch(epoch)
+    return list(loader.sampler), list(loader)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_processes_that_train_together_share_the_families_out(data_folder, num_workers):
+    """Five families in four batches of two processes: each gets two, and the fifth has its turn in another epoch."""
+    draws, epochs = zip(*(epoch_of_rank(data_folder, rank, 2, 1, num_workers) for rank in (0, 1)), strict=True)
+    assert sorted(draws[0] + draws[1]) == [Draw(1, step) for step in range(4)]
+    queries = [
+        tuple(batch["residue_index"].shape) + tuple(batch["aatype"][0].tolist()) for batch in (*epochs[0], *epochs[1])
+    ]
+    assert len(set(queries)) == 4
+    _, alone = epoch_of_rank(data_folder, 0, 1, 1)
+    together = [batch for pair in zip(*epochs, strict=True) for batch in pair]
+    assert len(alone) == 5
+    assert all(same(a, b) for a, b in zip(alone[:4], together, strict=True))
+    _, later = epoch_of_rank(data_folder, 0, 2, 2)
+    assert not same(later[0], epochs[0][0])
+
+
+def test_every_family_has_its_turn_whatever_the_number_of_processes(families):
+    seen = set()
+    for epoch in range(12):
+        for rank in range(2):
+            for draw in EpochSampler(len(batches(families)), rank, 2):
+                seen.update(np.random.default_rng((1, epoch)).permutation(5)[[2 * draw.step, 2 * draw.step + 1]])
+    assert seen == set(range(5))
+
+
+def test_more_processes_than_batches_begin_anew(families):
+    draws = [list(EpochSampler(2, rank, 3)) for rank in range(3)]
+    assert draws == [[Draw(0, 0)], [Draw(0, 1)], [Draw(0, 2)]]
+    assert batches(families)[Draw(0, 2)]["msa"].shape[0] == 2
+
+
+def test_seeds_of_64_bits_differ_and_negative_ones_are_refused(families):
+    seeds = [3, 2**32 + 3, 2**63 + 3, 2**64 + 3]
+    drawn = [batches(families, seed)[Draw(0, 0)] for seed in seeds]
+    assert not any(same(drawn[i], drawn[j]) for i in range(4) for j in range(i))
+    with pytest.raises(ValueError, match="seed is -1, expected at least 0"):
+        AlignmentDataModule(seed=-1)
 
 
 def test_an_epoch_takes_no_family_twice(families):
