@@ -13,6 +13,11 @@ def _seeded() -> None:
     torch.set_num_threads(1)  # the problems are tiny
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))  # not the user's own
+
+
 @pytest.fixture
 def without_shape_checks() -> Iterator[None]:
     """Shapes that do not fit reach our own checks, also when jaxtyping watches the signatures."""

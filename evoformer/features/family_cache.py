@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import zipfile
 import zlib
 from pathlib import Path
@@ -14,6 +15,17 @@ from evoformer.features.manifest import FamilyError, FamilyFiles
 from evoformer.files import OutputError, writable_folder, written_whole
 
 VERSION = 2  # of the layout and of what the readers make of a file: another one makes all files be read anew
+UNUSABLE = (EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
+
+
+def user_cache(source: Path) -> Path:
+    """Where what is read of a data folder or a manifest is kept, if nothing else is said.
+
+    A folder for each in `$XDG_CACHE_HOME/evoformer/families`, or in `~/.cache` if that is not set.
+    """
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    name = f"{source.name}-{hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:16]}"
+    return Path(home).expanduser() / "evoformer" / "families" / name
 
 
 class FamilyCache:
@@ -44,6 +56,14 @@ class FamilyCache:
             digest.update(content)
         return digest.hexdigest()
 
+    def holds(self, name: str, digest: str) -> bool:
+        """Whether the family of this name was saved with this digest."""
+        try:
+            with np.load(self.folder / f"{name}.npz", allow_pickle=False) as arrays:
+                return str(arrays["digest"]) == digest
+        except UNUSABLE:
+            return False
+
     def load(self, name: str, digest: str) -> tuple[Alignment, Float32[np.ndarray, "N_res N_res"]] | None:
         """The family of this name, if it was saved with this digest."""
         try:
@@ -61,7 +81,7 @@ class FamilyCache:
                     arrays["msa"], text["ids"], text["descriptions"], deletions, text["metadata"] | metadata, ambiguous
                 )
                 return alignment, arrays["distances"]
-        except (EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile, zlib.error):
+        except UNUSABLE:
             return None
 
     def save(self, name: str, digest: str, alignment: Alignment, distances: Float32[np.ndarray, "N_res N_res"]) -> None:

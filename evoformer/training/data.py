@@ -13,7 +13,8 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from evoformer.constants import GAP
 from evoformer.features.alignment import Alignment
 from evoformer.features.batch import collate
-from evoformer.features.families import Family, read_families
+from evoformer.features.families import Families, Family
+from evoformer.features.family_cache import user_cache
 from evoformer.features.featurizer import MSAFeaturizer
 
 Features = dict[str, Tensor]
@@ -66,8 +67,9 @@ class TrainingBatches(Dataset[Features]):
         chosen = order[np.arange(draw.step * size, (draw.step + 1) * size) % len(order)]
         samples = []
         for k in chosen:
-            alignment = random_rows(self.families[k].alignment, depth, generator)
-            labels = {"distances": torch.from_numpy(self.families[k].distances)}
+            family = self.families[k]
+            alignment = random_rows(family.alignment, depth, generator)
+            labels = {"distances": torch.from_numpy(family.distances)}
             samples.append(self.featurizer(alignment, (self.seed, *draw, int(k)), labels))
         return collate(samples)
 
@@ -118,7 +120,10 @@ class AlignmentDataModule(LightningDataModule):
         num_workers: processes that make batches beside the training; 0 makes them in between.
         seed: decides everything, a non-negative int of any size; set from `seed_everything` on the command line.
         cropping: which residues of a training example: a random stretch, or those nearest to a random one.
-        cache: a folder for what has been read of the families, which spares reading unchanged ones again.
+        cache: a folder for what has been read of the families, which spares reading unchanged ones again. "user" is the
+            user's own, `$XDG_CACHE_HOME/evoformer` or `~/.cache/evoformer`; None is none. A family that does not fit
+            into memory beside the others is taken from there whenever it is needed. One that cannot be written is
+            warned of, and left alone.
         unreadable: whether a family that cannot be read ends the training, or is skipped with a warning.
         require_labels: whether a training family must have labels; without, only its masked letters are learned.
 
@@ -138,7 +143,7 @@ class AlignmentDataModule(LightningDataModule):
         seed: int = 0,
         *,
         cropping: Cropping = "contiguous",
-        cache: str | None = None,
+        cache: str | None = "user",
         unreadable: Literal["raise", "skip"] = "raise",
         require_labels: bool = True,
     ) -> None:
@@ -162,17 +167,17 @@ class AlignmentDataModule(LightningDataModule):
         self.num_workers = num_workers
         self.seed = seed
         self.cropping: Cropping = cropping
-        self.cache = None if cache is None else Path(cache)
+        self.cache = None if cache is None else user_cache(self.path) if cache == "user" else Path(cache)
         self.unreadable: Literal["raise", "skip"] = unreadable
         self.require_labels = require_labels
-        self.families: dict[str, list[Family]] = {}
+        self.families: dict[str, Families] = {}
 
     def setup(self, stage: str) -> None:
         """Read the families that a stage needs, once."""
         wanted = ("train", "validation") if stage == "fit" else (stage.replace("validate", "validation"),)
         for split in wanted:
             if split not in self.families:
-                self.families[split] = read_families(
+                self.families[split] = Families(
                     self.path,
                     split,
                     cache=None if self.cache is None else self.cache / split,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from evoformer.features import families as reading
-from evoformer.features.families import FamilyError, read_families
-from evoformer.files import OutputError
+from evoformer.features.families import Families, FamilyError, FamilyWarning, read_families
+from evoformer.features.family_cache import user_cache
 
 
 @pytest.fixture
@@ -95,14 +95,48 @@ def test_a_writing_that_fails_leaves_no_file(folder, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(OutputError, match=r"cannot write .*a\.npz: No space left"):
-        read_families(folder, cache=tmp_path / "cache")
+    with pytest.warns(FamilyWarning, match=r"without a cache .* cannot write .*a\.npz: No space left") as warned:
+        families = read_families(folder, cache=tmp_path / "cache")
+    assert len(warned) == 1
+    assert_same(families, read_families(folder))
     assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_a_cache_that_cannot_be_written_and_files_that_are_gone_are_named(folder, tmp_path):
-    with pytest.raises(OutputError, match=r"cannot write to output folder .*a\.a3m"):
-        read_families(folder, cache=folder / "a.a3m")
+    with pytest.warns(FamilyWarning, match=r"without a cache .* cannot write to output folder .*a\.a3m") as warned:
+        families = read_families(folder, cache=folder / "a.a3m")
+    assert len(warned) == 1
+    assert_same(families, read_families(folder))
     (tmp_path / "families.tsv").write_text("alignment\nmissing.a3m\n")
     with pytest.raises(FamilyError, match=r"missing\.a3m cannot be read: No such file"):
         read_families(tmp_path / "families.tsv", cache=tmp_path / "cache", require_labels=False)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_families_beyond_the_memory_are_read_when_they_are_asked_for(folder, tmp_path, read_files, cached):
+    expected = read_families(folder)
+    for _ in range(2):
+        read_files.clear()
+        families = Families(folder, cache=tmp_path / "cache" if cached else None, memory=50)  # b takes 6 + 36 bytes, a more
+        at_first = len(read_files)
+        assert_same(families, expected)
+        assert_same(families[1:], expected[1:])
+        assert len(read_files) == (at_first if cached else 4)
+    assert at_first == (0 if cached else 2)
+
+
+def test_a_cache_that_is_emptied_meanwhile_is_filled_again(folder, tmp_path, read_files):
+    families = Families(folder, cache=tmp_path / "cache", memory=0)
+    (tmp_path / "cache" / "a.npz").unlink()
+    assert_same(families, read_families(folder))
+    assert (tmp_path / "cache" / "a.npz").is_file()
+
+
+def test_the_users_cache_has_a_folder_for_each_data_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first, second = user_cache(tmp_path / "one" / "data"), user_cache(tmp_path / "two" / "data")
+    assert first != second
+    assert first.parent == second.parent == tmp_path / "evoformer" / "families"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert str(user_cache(tmp_path)).startswith("/home/someone/.cache/evoformer/families/")
