@@ -117,7 +117,9 @@ def test_families_beyond_the_memory_are_read_when_they_are_asked_for(folder, tmp
     expected = read_families(folder)
     for _ in range(2):
         read_files.clear()
-        families = Families(folder, cache=tmp_path / "cache" if cached else None, memory=50)  # b takes 6 + 36 bytes, a more
+        families = Families(
+            folder, cache=tmp_path / "cache" if cached else None, memory=50
+        )  # b takes 6 + 36 bytes, a more
         at_first = len(read_files)
         assert_same(families, expected)
         assert_same(families[1:], expected[1:])
