@@ -177,8 +177,8 @@ def _arguments() -> Namespace:
     arguments = parser.parse_args()
     arguments.default_sizes = arguments.sizes is None and arguments.extra_sizes is None
     quick = arguments.quick
-    arguments.sizes = arguments.sizes or ([(16, 64), (32, 96)] if quick else SIZES)
-    arguments.extra_sizes = arguments.extra_sizes or ([(128, 64)] if quick else EXTRA_SIZES)
+    arguments.sizes = arguments.sizes or ([(16, 48), (32, 80)] if quick else SIZES)
+    arguments.extra_sizes = arguments.extra_sizes or ([(64, 64)] if quick else EXTRA_SIZES)
     arguments.recompute = arguments.recompute or (["none"] if quick else ["none", "layer"])
     arguments.repeats = arguments.repeats or (3 if quick else 5)
     unknown = sorted(set(arguments.kernels or []) - {"auto", *_known_kernels()})

@@ -270,9 +270,10 @@ class Workload:
             with torch.no_grad():
                 self.module(*self.inputs)
             return
+        for leaf in self.leaves:
+            leaf.grad = None
         outputs = self.module(*self.inputs)
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        torch.autograd.grad(outputs, self.leaves, self.gradients)
+        torch.autograd.backward(outputs, self.gradients)
 
 
 def _random_weights(module: nn.Module) -> nn.Module:

@@ -133,6 +133,7 @@ class Results:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
+        from matplotlib.ticker import LogLocator, NullLocator
 
         ops = list(dict.fromkeys(job.op for job in jobs))
         colors = dict(zip(dict.fromkeys(job.kernel for job in jobs), COLORS, strict=False))
@@ -149,8 +150,12 @@ class Results:
                 self._line(memory, lines, "MiB", color)
             for axes in (speed, memory):
                 _ticks(axes, [job for job in jobs if job.op == op])
+            if not any(isinstance(self.memory.get(job), float) for job in jobs if job.op == op):
+                memory.text(0.5, 0.5, "not measured", transform=memory.transAxes, ha="center", fontsize=9)
             memory.set_yscale("log")
-            memory.yaxis.set_major_formatter("{x:,.0f}")
+            memory.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            memory.yaxis.set_major_formatter("{x:,g}")
+            memory.yaxis.set_minor_locator(NullLocator())
             memory.set_xlabel("N_res" if CASES[op].inputs == "z" else "N_res (N_seq)", fontsize=9)
         panels[0][0].set_ylim(bottom=0)
         panels[0][0].set_ylabel("time, in multiples of the GEMM limit", fontsize=9)
@@ -224,7 +229,7 @@ def _ticks(axes: "Axes", jobs: list[Job]) -> None:
     labels = {line.N_res: f"{line.N_res}" + (f"\n({line.N_seq})" if line.N_seq else "") for line in _largest(jobs)}
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(labels), list(labels.values()), fontsize=8)
-    axes.minorticks_off()
+    axes.tick_params(axis="x", which="minor", bottom=False)
     axes.tick_params(axis="y", labelsize=8)
     axes.grid(color="0.9")
     axes.set_xlim(min(labels) / 1.3, max(labels) * 1.3)
