@@ -23,11 +23,13 @@ from benchmark_results import Results
 from evoformer.errors import ArgumentParser, InputError, errors_in_one_line, require
 from evoformer.execution import Recompute
 from evoformer.files import writable_folder
-from evoformer.kernels import KERNELS
+from evoformer.kernels import KERNELS, KernelError
 
 Size = tuple[int, int]  # N_seq, N_res
 SIZES: list[Size] = [(16, 64), (128, 128), (128, 256)]
 EXTRA_SIZES: list[Size] = [(1024, 128)]
+QUICK_SIZES: list[Size] = [(16, 48), (24, 72)]
+QUICK_EXTRA_SIZES: list[Size] = [(64, 48)]
 DRAWN = ["msa_att_row", "outer_product_mean", "tri_mul_out", "tri_att_start", "block"]
 
 
@@ -61,28 +63,34 @@ def main() -> None:
 
 
 def measured(arguments: Namespace, results: Results) -> Iterator[str]:
-    """Measure and add to the results, one measurement after each yield, which says what comes."""
-    asked = arguments.kernels
-    kernels = _known_kernels() if asked is None else asked
+    """Measure and add to the results, one measurement after each yield, which says what comes.
 
-    def keeps(outcome: object) -> bool:
-        return asked is not None or not isinstance(outcome, NotMeasuredError)
-
+    Without kernels asked for, those that refuse are passed over.
+    """
+    kernels = arguments.kernels or _known_kernels()
+    refused: set[Job] = set()
     groups = list(_groups(arguments, kernels))
     if "time" in arguments.measure:
         for group in groups:
             yield f"time of {_words(group[0])}"
-            outcomes = time_side_by_side(group, arguments.repeats)
-            results.timings.update({job: outcome for job, outcome in outcomes.items() if keeps(outcome)})
-    if "memory" in arguments.measure:
-        jobs = [job for group in groups for job in group if not arguments.quick or _is_quick(job)]
-        for job in dict.fromkeys([*jobs, *_memory_jobs(arguments, kernels)]):
-            yield f"memory of {_words(job)}, {job.kernel}"
-            try:
-                results.memory[job] = peak_memory(job)
-            except NotMeasuredError as reason:
-                if keeps(reason):
-                    results.memory[job] = reason
+            for job, outcome in time_side_by_side(group, arguments.repeats).items():
+                if isinstance(outcome, KernelError):
+                    refused.add(job)
+                if arguments.kernels or not isinstance(outcome, KernelError):
+                    results.timings[job] = outcome
+    jobs = [job for group in groups for job in group if not arguments.quick or _is_quick(job)]
+    jobs = jobs if "memory" in arguments.measure else []
+    for job in dict.fromkeys([*jobs, *_memory_jobs(arguments, kernels)]):
+        if job in refused:
+            continue
+        yield f"memory of {_words(job)}, {job.kernel}"
+        try:
+            results.memory[job] = peak_memory(job)
+        except NotMeasuredError as error:
+            results.memory[job] = error
+        except KernelError as error:
+            if arguments.kernels:
+                results.memory[job] = error
 
 
 def _groups(arguments: Namespace, kernels: list[str]) -> Iterator[list[Job]]:
@@ -109,11 +117,11 @@ def _groups(arguments: Namespace, kernels: list[str]) -> Iterator[list[Job]]:
 
 
 def _memory_jobs(arguments: Namespace, kernels: list[str]) -> Iterator[Job]:
-    """What is run for its memory alone: the sizes at which memory decides, if no others are asked for."""
+    """What is run for its memory alone: the sizes at which memory decides what can be run at all."""
     both: Direction = "forward+backward"
     ways: list[Recompute] = ["none", "layer", "block"]
     jobs = []
-    if arguments.default_sizes and not arguments.quick:
+    if "targets" in arguments.measure:
         jobs += [Job(op="msa_att_row", N_seq=128, N_res=512, direction=both, recompute=way) for way in ways[:2]]
         jobs += [Job(op="extra_msa_att_row", N_seq=1024, N_res=128, direction=both)]
         jobs += [Job(op="block", N_seq=128, N_res=256, direction=both, recompute=way) for way in ways]
@@ -164,7 +172,12 @@ def _arguments() -> Namespace:
     parser.add_argument(
         "--recompute", nargs="+", choices=get_args(Recompute), help="in forward and backward passes (none layer)"
     )
-    parser.add_argument("--measure", nargs="+", choices=("time", "memory"), default=["time", "memory"])
+    parser.add_argument(
+        "--measure",
+        nargs="+",
+        choices=("time", "memory", "targets"),
+        help="targets: memory at sizes where it decides what can be run (all; targets only with the default sizes)",
+    )
     parser.add_argument("--repeats", type=int, help="timings of each (5)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(%(default)s)")
     parser.add_argument("--stack", action="store_true", help="memory of 48 blocks at 128,256, recomputing each, too")
@@ -175,10 +188,11 @@ def _arguments() -> Namespace:
         "--draw", nargs="+", choices=names, default=DRAWN, metavar="OP", help=f"ops in the pictures ({' '.join(DRAWN)})"
     )
     arguments = parser.parse_args()
-    arguments.default_sizes = arguments.sizes is None and arguments.extra_sizes is None
     quick = arguments.quick
-    arguments.sizes = arguments.sizes or ([(16, 48), (32, 80)] if quick else SIZES)
-    arguments.extra_sizes = arguments.extra_sizes or ([(64, 64)] if quick else EXTRA_SIZES)
+    has_targets = not (quick or arguments.sizes or arguments.extra_sizes)
+    arguments.measure = arguments.measure or ["time", "memory", *(["targets"] if has_targets else [])]
+    arguments.sizes = arguments.sizes or (QUICK_SIZES if quick else SIZES)
+    arguments.extra_sizes = arguments.extra_sizes or (QUICK_EXTRA_SIZES if quick else EXTRA_SIZES)
     arguments.recompute = arguments.recompute or (["none"] if quick else ["none", "layer"])
     arguments.repeats = arguments.repeats or (3 if quick else 5)
     unknown = sorted(set(arguments.kernels or []) - {"auto", *_known_kernels()})

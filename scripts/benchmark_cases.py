@@ -6,6 +6,7 @@ matrices are counted, norms, softmax and masks are not; the query of global atte
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, get_args
 
 import torch
@@ -223,6 +224,7 @@ class Job:
         return Execution(kernel=dict.fromkeys(listed, self.kernel), recompute=self.recompute, in_place=self.in_place)
 
 
+@cache
 def ops_of(name: str) -> set[Op]:
     """The ops that a case is made of."""
     if name == "stack":

@@ -32,6 +32,7 @@ from evoformer.kernels import KernelError, kernels_used
 GEMM_SIZE = {"cpu": 1024, "cuda": 8192}
 SECONDS_A_TIMING = 0.05  # small passes run several times in one timing
 MIB = 2**20
+REFUSED = 3  # what a process returns if the kernel refuses
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,11 @@ class Timing:
 
 
 class NotMeasuredError(Exception):
-    """A way of running cannot be measured; the message says why."""
+    """A way of running fails; the message says how."""
+
+
+# A kernel that refuses is not at fault, so a run over all kernels passes over it; a failure is always shown.
+Outcome = Timing | KernelError | NotMeasuredError
 
 
 class Gemm:
@@ -86,12 +91,12 @@ class Gemm:
         return flops / self.flops * min(seconds_of(self._run, self.device) for _ in range(2))
 
 
-def time_side_by_side(jobs: list[Job], repeats: int) -> dict[Job, Timing | NotMeasuredError]:
+def time_side_by_side(jobs: list[Job], repeats: int) -> dict[Job, Outcome]:
     """Time jobs that differ in nothing but their `Execution`, in turns."""
     first = jobs[0]
     torch.set_num_threads(first.threads)
     workload, gemm = Workload(first), Gemm(first)
-    timings: dict[Job, Timing | NotMeasuredError] = {}
+    timings: dict[Job, Outcome] = {}
     calls: dict[Job, int] = {}
     for job in jobs:
         try:
@@ -99,7 +104,7 @@ def time_side_by_side(jobs: list[Job], repeats: int) -> dict[Job, Timing | NotMe
             with kernels_used() as used:
                 taken = seconds_of(lambda: _run(workload), first.device)
         except (KernelError, NotMeasuredError) as error:
-            timings[job] = NotMeasuredError(str(error))
+            timings[job] = error
             continue
         timings[job] = Timing([], [], " ".join(sorted(f"{op}={kernel}" for op, kernel in used)))
         if taken < 20 * SECONDS_A_TIMING:  # or else the first pass, though cold, says enough
@@ -138,8 +143,10 @@ def peak_memory(job: Job) -> float:
     """MiB that a pass needs at the most, beyond inputs, weights and the gradient of the output.
 
     Raises:
-        NotMeasuredError: a kernel refuses, or the memory is not enough.
+        KernelError: the kernel refuses.
+        NotMeasuredError: the memory is not enough, or the pass fails in another way.
     """
+    job.execution()  # which may refuse, before a process is started
     if job.device == "cuda":
         return _peak_memory_here(job)
     command = [sys.executable, __file__, json.dumps(dataclasses.asdict(job))]
@@ -147,47 +154,48 @@ def peak_memory(job: Job) -> float:
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": package}
     )
-    if done.returncode < 0:
-        raise NotMeasuredError(f"the process died of signal {-done.returncode}")
-    if done.returncode > 0:
-        raise NotMeasuredError((done.stderr.strip().splitlines() or ["the process failed"])[-1])
+    reason = (done.stderr.strip().splitlines() or [f"the process ended with code {done.returncode}"])[-1]
+    if done.returncode == REFUSED:
+        raise KernelError(reason)
+    if done.returncode != 0:
+        raise NotMeasuredError(reason)
     return float(done.stdout)
 
 
 def _peak_memory_here(job: Job) -> float:
     torch.set_num_threads(job.threads)
-    try:
-        execution = job.execution()
-        tiny = Workload(dataclasses.replace(job, N_seq=job.N_seq and 2, N_res=4))
-        tiny.run()
-        workload = Workload(job)
-        workload.use(execution)
-        if job.device == "cuda":
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            _run(workload)
-            torch.cuda.synchronize()
-            return (torch.cuda.max_memory_allocated() - before) / MIB
-        before = _reset_peak()
+    execution = job.execution()
+    tiny = Workload(dataclasses.replace(job, N_seq=job.N_seq and 2, N_res=4))
+    tiny.run()
+    workload = Workload(job)
+    workload.use(execution)
+    if job.device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
         _run(workload)
-        return (_peak() - before) / MIB
-    except KernelError as error:
-        raise NotMeasuredError(str(error)) from error
+        torch.cuda.synchronize()
+        return (torch.cuda.max_memory_allocated() - before) / MIB
+    before = _reset_peak()
+    _run(workload)
+    return (_peak() - before) / MIB
 
 
 def _run(workload: Workload) -> None:
     """One pass.
 
     Raises:
-        NotMeasuredError: it needs more memory than there is.
+        KernelError: the kernel refuses.
+        NotMeasuredError: there is not enough memory, or the pass fails in another way.
     """
     try:
         workload.run()
-    except RuntimeError as error:  # of which CUDA's is a subclass; the CPU's has no class of its own
-        if "memory" not in str(error):
-            raise
-        raise NotMeasuredError("not enough memory") from error
+    except KernelError:
+        raise
+    except Exception as error:  # one kernel that fails, someone else's perhaps, must not end the run
+        is_memory = isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+        first_line = (str(error).splitlines() or [""])[0]
+        raise NotMeasuredError("not enough memory" if is_memory else f"{type(error).__name__}: {first_line}") from error
 
 
 def _reset_peak() -> int:
@@ -248,5 +256,6 @@ if __name__ == "__main__":
     limit_memory()
     try:
         print(_peak_memory_here(Job(**json.loads(sys.argv[1]))))
-    except NotMeasuredError as reason:
-        sys.exit(str(reason))
+    except (KernelError, NotMeasuredError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(REFUSED if isinstance(error, KernelError) else 1)

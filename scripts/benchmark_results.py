@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 from benchmark_cases import CASES, Job
-from benchmark_measure import NotMeasuredError, Timing, allocator, processor
+from benchmark_measure import NotMeasuredError, Outcome, Timing, allocator, processor
 
 from evoformer.execution import Recompute
 from evoformer.files import written_whole
+from evoformer.kernels import KernelError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,8 +28,8 @@ COLORS = ("tab:gray", "tab:blue", "tab:orange", "tab:green", "tab:red", "tab:pur
 class Results:
     """What was measured of each job; jobs stand in the order in which their first measurement came."""
 
-    timings: dict[Job, Timing | NotMeasuredError]
-    memory: dict[Job, float | NotMeasuredError]
+    timings: dict[Job, Outcome]
+    memory: dict[Job, float | KernelError | NotMeasuredError]
 
     def jobs(self) -> list[Job]:
         """All jobs, those of the same op, size and direction together."""
@@ -55,11 +56,11 @@ class Results:
             if isinstance(reference, Timing):
                 figures["reference_over_limit"] = reference.over_limit
                 figures["speed_over_reference"] = timing.speed_over(reference)
-        refusal = next((str(given) for given in (timing, MiB) if isinstance(given, NotMeasuredError)), None)
+        refusal = next((str(given) for given in (timing, MiB) if isinstance(given, Exception)), None)
         return {
             **asdict(job),
             **figures,
-            "MiB": None if isinstance(MiB, NotMeasuredError) else MiB,
+            "MiB": MiB if isinstance(MiB, float) else None,
             "ran": timing.ran if isinstance(timing, Timing) else None,
             "refusal": refusal,
             "allocator": allocator(job.device),

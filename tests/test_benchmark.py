@@ -8,11 +8,12 @@ import benchmark_measure
 import pytest
 import torch
 from benchmark_cases import CASES, Job, Workload
-from benchmark_measure import NotMeasuredError, Timing, allocator, peak_memory, time_side_by_side
+from benchmark_measure import Timing, allocator, peak_memory, time_side_by_side
 from benchmark_results import Results
 from torch.utils.flop_counter import FlopCounterMode
 
 from evoformer.errors import InputError
+from evoformer.kernels import KERNELS, Kernel, KernelError
 
 N_SEQ, N_RES = 3, 5
 SIZES = [("pair_transition", "", 3), ("pair_transition", "", 4), ("msa_att_row", 2, 3), ("msa_att_row", 3, 4)]
@@ -81,34 +82,6 @@ def test_ratios_are_of_timings_beside_their_own_gemm():
     assert slow_for_a_while.spread == 3
 
 
-def test_a_kernel_that_refuses_is_named_beside_the_others():
-    jobs = [Job(op="pair_transition", N_seq=None, N_res=3, kernel=kernel) for kernel in ("reference", "auto", "none")]
-    timings = time_side_by_side(jobs, repeats=2)
-    assert [len(timings[job].seconds) for job in jobs[:2]] == [2, 2]
-    assert timings[jobs[0]].ran == "transition=reference"
-    assert isinstance(timings[jobs[2]], NotMeasuredError)
-    row = Results(timings, {}).row(jobs[2])
-    assert (row["kernel"], row["ms"], row["refusal"]) == ("none", None, "not listed for transition")
-
-
-def test_memory_is_what_a_pass_needs_beyond_inputs_and_weights():
-    job = Job(op="pair_transition", N_seq=None, N_res=256)
-    hidden, update = (256**2 * c * 4 / 2**20 for c in (512, 128))
-    assert peak_memory(job) == pytest.approx(2 * hidden + update, rel=0.25)  # ReLU's input and output; the update
-
-
-def test_memory_of_a_refusing_kernel_is_refused_with_the_reason():
-    with pytest.raises(NotMeasuredError, match="not listed for transition"):
-        peak_memory(Job(op="pair_transition", N_seq=None, N_res=3, kernel="none"))
-
-
-def test_the_allocator_is_named_by_what_tunes_it():
-    assert allocator("cpu", {}).endswith("default")
-    tuned = allocator("cpu", {"LD_PRELOAD": "/usr/lib/libjemalloc.so.2", "GLIBC_TUNABLES": "glibc.malloc.x=1"})
-    assert tuned.startswith("libjemalloc.so.2 ")
-    assert tuned.endswith("glibc.malloc.x=1")
-
-
 @pytest.fixture
 def run(monkeypatch):
     """The script on some arguments, in this process and with short timings."""
@@ -120,6 +93,56 @@ def run(monkeypatch):
         benchmark.main()
 
     return on
+
+
+@pytest.fixture
+def picky(monkeypatch):
+    """Kernels of the transition that refuse, and that fail."""
+
+    def fail(*operands, execution):
+        raise RuntimeError("not on a Sunday")
+
+    kernels = [Kernel("picky", fail, refuses=lambda *operands: "needs a GPU"), Kernel("broken", fail)]
+    monkeypatch.setitem(KERNELS, "transition", [*KERNELS["transition"], *kernels])
+
+
+def test_a_kernel_that_refuses_or_fails_is_named_with_its_reason(picky):
+    names = ("reference", "auto", "picky", "broken", "none")
+    jobs = [Job(op="pair_transition", N_seq=None, N_res=3, kernel=name) for name in names]
+    timings = time_side_by_side(jobs, repeats=2)
+    assert [len(timings[job].seconds) for job in jobs[:2]] == [2, 2]
+    assert timings[jobs[0]].ran == "transition=reference"
+    reasons = [Results(timings, {}).row(job)["refusal"] for job in jobs]
+    refusal = "kernel 'picky' cannot serve transition: needs a GPU"
+    assert reasons == [None, None, refusal, "RuntimeError: not on a Sunday", "not listed for transition"]
+
+
+def test_only_kernels_asked_for_refuse_aloud(run, tmp_path, picky):
+    def kernels(*arguments):
+        run("--ops", "pair_transition", "--sizes", "1,3", "--measure", "time", "--out", str(tmp_path), *arguments)
+        return {row["kernel"] for row in read_rows(tmp_path)}
+
+    assert {"reference", "broken"} <= kernels()
+    assert "picky" not in kernels()
+    assert kernels("--kernels", "picky") == {"picky"}
+
+
+def test_memory_is_what_a_pass_needs_beyond_inputs_and_weights():
+    job = Job(op="pair_transition", N_seq=None, N_res=256)
+    hidden, update = (256**2 * c * 4 / 2**20 for c in (512, 128))
+    assert peak_memory(job) == pytest.approx(2 * hidden + update, rel=0.25)  # ReLU's input and output; the update
+
+
+def test_memory_of_a_kernel_that_is_not_listed_is_refused():
+    with pytest.raises(KernelError, match="not listed for transition"):
+        peak_memory(Job(op="pair_transition", N_seq=None, N_res=3, kernel="none"))
+
+
+def test_the_allocator_is_named_by_what_tunes_it():
+    assert allocator("cpu", {}).endswith("default")
+    tuned = allocator("cpu", {"LD_PRELOAD": "/usr/lib/libjemalloc.so.2", "GLIBC_TUNABLES": "glibc.malloc.x=1"})
+    assert tuned.startswith("libjemalloc.so.2 ")
+    assert tuned.endswith("glibc.malloc.x=1")
 
 
 def test_a_run_writes_the_rows_asked_for_and_a_picture(run, tmp_path, capsys):
