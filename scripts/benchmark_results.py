@@ -3,13 +3,13 @@
 import csv
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
+from itertools import cycle, groupby, product
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
-from benchmark_cases import CASES, Job
+from benchmark_cases import CASES, Direction, Job
 from benchmark_measure import NotMeasuredError, Outcome, Timing, allocator, processor
 
 from evoformer.execution import Recompute
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.table import Table
 
-LineStyle = Literal["-", "--", "-.", ":"] | tuple[int, tuple[int, int]]
+LineStyle = Literal["-", "--", "-.", ":"]
+LABELS = {"over_limit": "multiple of the GEMM limit", "MiB": "memory, MiB"}
 COLORS = ("tab:gray", "tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink")
 
 
@@ -87,16 +88,15 @@ class Results:
         from rich.table import Table
         from rich.text import Text
 
-        first = jobs[0]
-        where = processor(first.device) + ("" if first.device == "cuda" else f", {_threads(first)}")
         table = Table(
             box=box.SIMPLE_HEAD,
             padding=(0, 1, 0, 0),
-            title=f"{first.dtype}, {where}, PyTorch {torch.__version__}, allocator {allocator(first.device)}",
-            caption="ms: median of the repeats; spread: their range over it; limit: the FLOPs at the speed of a GEMM; "
-            "ref/limit: the reference's multiple of it; speed: times the reference's; MiB: beyond inputs and weights",
+            title=f"{_title(jobs[0])}, PyTorch {torch.__version__}",
+            caption="size: N_seq,N_res or N_res; ms: median of the repeats; spread: their range over it; limit: the "
+            "FLOPs at the speed of a GEMM; ref/limit: the reference's multiple of it; speed: times the reference's; "
+            "MiB: beyond inputs and weights",
         )
-        for heading in ("op", "N_seq,N_res", "pass", "way"):
+        for heading in ("op", "size", "pass", "way"):
             table.add_column(heading, overflow="fold", no_wrap=heading != "way")
         for heading in ("ms", "spread", "limit", "x limit", "ref/limit", "speed", "MiB"):
             table.add_column(heading, justify="right", no_wrap=True)
@@ -134,39 +134,36 @@ class Results:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
-        from matplotlib.ticker import LogLocator, NullLocator
 
         ops = list(dict.fromkeys(job.op for job in jobs))
-        colors = dict(zip(dict.fromkeys(job.kernel for job in jobs), COLORS, strict=False))
-        figure = Figure(figsize=(2.6 * max(len(ops), 3), 5.8), layout="constrained")
+        rows = [
+            (figure, direction)
+            for figure, direction in product(("over_limit", "MiB"), get_args(Direction))
+            if any(self.row(job)[figure] is not None for job in jobs if job.direction == direction)
+        ]
+        if not rows:
+            return
+        colors = dict(zip(dict.fromkeys(job.kernel for job in jobs), cycle(COLORS), strict=False))
+        figure = Figure(figsize=(2.6 * max(len(ops), 3), 1.2 + 2.3 * len(rows)), layout="constrained")
         FigureCanvasAgg(figure)  # a canvas of its own: nobody's pyplot is touched
-        panels = figure.subplots(2, len(ops), squeeze=False, sharey="row")
-        for column, op in enumerate(ops):
-            speed, memory = panels[0][column], panels[1][column]
-            speed.set_title(op, fontsize=10)
-            speed.axhline(1, color="black", linewidth=0.8)
-            for lines in _lines([job for job in jobs if job.op == op]):
-                color = colors[lines[0].kernel]
-                self._line(speed, lines, "over_limit", color)
-                self._line(memory, lines, "MiB", color)
-            for axes in (speed, memory):
-                _ticks(axes, [job for job in jobs if job.op == op])
-            if not any(isinstance(self.memory.get(job), float) for job in jobs if job.op == op):
-                memory.text(0.5, 0.5, "not measured", transform=memory.transAxes, ha="center", fontsize=9)
-            memory.set_yscale("log")
-            memory.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            memory.yaxis.set_major_formatter("{x:,g}")
-            memory.yaxis.set_minor_locator(NullLocator())
-            memory.set_xlabel("N_res" if CASES[op].inputs == "z" else "N_res (N_seq)", fontsize=9)
-        panels[0][0].set_ylim(bottom=0)
-        panels[0][0].set_ylabel("time, in multiples of the GEMM limit", fontsize=9)
-        panels[1][0].set_ylabel("memory, MiB", fontsize=9)
+        panels = figure.subplots(len(rows), len(ops), squeeze=False, sharex="col", sharey="row")
+        for (name, direction), row in zip(rows, panels, strict=True):
+            row[0].set_ylabel(f"{direction}\n{LABELS[name]}", fontsize=9)
+            for op, axes in zip(ops, row, strict=True):
+                shown = [job for job in jobs if job.op == op and job.direction == direction]
+                for line in _lines(shown):
+                    self._line(axes, line, name, colors[line[0].kernel])
+                _scale(axes, name, [job for job in jobs if job.op == op])
+            if name == "over_limit":
+                row[0].set_ylim(bottom=0)
+        for op, top, bottom in zip(ops, panels[0], panels[-1], strict=True):
+            top.set_title(op, fontsize=10)
+            bottom.set_xlabel("N_res" if CASES[op].inputs == "z" else "N_res (N_seq)", fontsize=9)
         handles = [Line2D([], [], color=color, marker="o", markersize=4, label=name) for name, color in colors.items()]
-        styles = {_style(job): label for job in jobs if (label := _style_label(job))}
-        handles += [Line2D([], [], color="black", linestyle=style, label=label) for style, label in styles.items()]
+        styles = dict.fromkeys((_style(job), _changes(job)) for job in jobs if _changes(job))
+        handles += [Line2D([], [], color="black", linestyle=style, label=label) for style, label in styles]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9, frameon=False)
-        where = processor(jobs[0].device) + ("" if jobs[0].device == "cuda" else f", {_threads(jobs[0])}")
-        figure.suptitle(f"{jobs[0].dtype}, {where}, allocator {allocator(jobs[0].device)}", fontsize=10)
+        figure.suptitle(_title(jobs[0]), fontsize=10)
         with written_whole(path) as temporary:
             figure.savefig(temporary, dpi=140)
 
@@ -183,16 +180,24 @@ def _group(job: Job) -> tuple[object, ...]:
 
 
 def _way(job: Job) -> str:
-    recompute = "" if job.recompute == "none" else f", recompute {job.recompute}"
-    return job.kernel + recompute + (", in place" if job.in_place else "")
+    return ", ".join(filter(None, [job.kernel, _changes(job)]))
+
+
+def _changes(job: Job) -> str:
+    """How it runs other than by default."""
+    if job.in_place:
+        return "in place"
+    return "" if job.recompute == "none" else f"recompute {job.recompute}"
 
 
 def _size(job: Job) -> str:
     return f"{job.N_res}" if job.N_seq is None else f"{job.N_seq},{job.N_res}"
 
 
-def _threads(job: Job) -> str:
-    return "1 thread" if job.threads == 1 else f"{job.threads} threads"
+def _title(job: Job) -> str:
+    """What all jobs of a table or a picture share."""
+    threads = "" if job.device == "cuda" else f", {job.threads} thread{'s' if job.threads > 1 else ''}"
+    return f"{job.dtype}, {processor(job.device)}{threads}, allocator {allocator(job.device)}"
 
 
 def _shown(value: object, form: Callable[[object], str]) -> str:
@@ -214,26 +219,30 @@ def _lines(jobs: list[Job]) -> list[list[Job]]:
 
 
 def _style(job: Job) -> LineStyle:
-    if not job.backward:
-        return (0, (1, 4)) if job.in_place else "--"
-    styles: dict[Recompute, LineStyle] = {"none": "-", "layer": "-.", "block": ":"}
+    if job.in_place:
+        return "-."
+    styles: dict[Recompute, LineStyle] = {"none": "-", "layer": "--", "block": ":"}
     return styles[job.recompute]
 
 
-def _style_label(job: Job) -> str:
-    recompute = "" if job.recompute == "none" else f", recompute {job.recompute}"
-    return ("forward + backward" if job.backward else "forward") + recompute + (", in place" if job.in_place else "")
+def _scale(axes: "Axes", figure: str, jobs: list[Job]) -> None:
+    """N_res at its places on a logarithmic axis, N_seq below; memory on a logarithmic axis, too."""
+    from matplotlib.ticker import LogLocator, NullLocator
 
-
-def _ticks(axes: "Axes", jobs: list[Job]) -> None:
-    """N_res at its places on a logarithmic axis, N_seq below."""
-    labels = {line.N_res: f"{line.N_res}" + (f"\n({line.N_seq})" if line.N_seq else "") for line in _largest(jobs)}
+    labels = {job.N_res: f"{job.N_res}" + (f"\n({job.N_seq})" if job.N_seq else "") for job in _largest(jobs)}
     axes.set_xscale("log", base=2)
-    axes.set_xticks(list(labels), list(labels.values()), fontsize=8)
-    axes.tick_params(axis="x", which="minor", bottom=False)
-    axes.tick_params(axis="y", labelsize=8)
-    axes.grid(color="0.9")
+    axes.set_xticks(list(labels), list(labels.values()))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlim(min(labels) / 1.3, max(labels) * 1.3)
+    if figure == "over_limit":
+        axes.axhline(1, color="black", linewidth=0.8)
+    else:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:,g}")
+        axes.yaxis.set_minor_locator(NullLocator())
+    axes.tick_params(labelsize=8)
+    axes.grid(color="0.9")
 
 
 def _largest(jobs: list[Job]) -> list[Job]:
