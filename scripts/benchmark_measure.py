@@ -107,7 +107,7 @@ def time_side_by_side(jobs: list[Job], repeats: int) -> dict[Job, Outcome]:
             timings[job] = error
             continue
         timings[job] = Timing([], [], " ".join(sorted(f"{op}={kernel}" for op, kernel in used)))
-        if taken < 20 * SECONDS_A_TIMING:  # or else the first pass, though cold, says enough
+        if first.device == "cuda" or taken < 20 * SECONDS_A_TIMING:  # the first pass is cold, and may have compiled
             taken = seconds_of(workload.run, first.device)
         calls[job] = math.ceil(SECONDS_A_TIMING / taken)
     timed = [(job, times) for job, times in timings.items() if isinstance(times, Timing)]

@@ -153,6 +153,8 @@ class Results:
                 shown = [job for job in jobs if job.op == op and job.direction == direction]
                 for line in _lines(shown):
                     self._line(axes, line, name, colors[line[0].kernel])
+                if all(self.row(job)[name] is None for job in shown):
+                    axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", fontsize=9)
                 _scale(axes, name, [job for job in jobs if job.op == op])
             if name == "over_limit":
                 row[0].set_ylim(bottom=0)
