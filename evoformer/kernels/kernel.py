@@ -19,6 +19,11 @@ def always(*operands: Any) -> bool:
     return True
 
 
+def by_name_only(*operands: Any) -> bool:
+    """Suits nothing: for a kernel that "auto" does not take."""
+    return False
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A name, a function and what it is good for. All kernels of an op share the operands and the result.

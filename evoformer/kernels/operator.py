@@ -26,6 +26,7 @@ def define(
     backward: Callable[..., tuple[Tensor, ...]],
     results: Callable[[Any], tuple[Tensor, ...]],
     n_differentiable: int,
+    keeps_result: bool = False,
 ) -> Callable[[Any], Tensor]:
     """The operator evoformer::name and its gradient, as one differentiable function.
 
@@ -37,6 +38,7 @@ def define(
             empty tensor for one that is None.
         results: as `forward`, but empty tensors: only shapes, strides and dtypes count.
         n_differentiable: how many of the first inputs have a gradient.
+        keeps_result: whether the result takes the place of the second tensor that is kept.
 
     Returns:
         A function from the inputs to the result.
@@ -85,9 +87,11 @@ def define(
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-            ctx.mark_non_differentiable(*output[1:])
+            result, kept, also_kept = output
+            ctx.mark_non_differentiable(kept, also_kept)
             ctx.set_materialize_grads(False)  # zeros for what was kept would be as large as it is
-            ctx.save_for_backward(*(x for x, tensor in zip(inputs, is_tensor, strict=True) if tensor), *output[1:])
+            also_kept = result if keeps_result else also_kept
+            ctx.save_for_backward(*(x for x, tensor in zip(inputs, is_tensor, strict=True) if tensor), kept, also_kept)
             ctx.numbers = [x for x, tensor in zip(inputs, is_tensor, strict=True) if not tensor]
 
         @staticmethod

@@ -4,6 +4,8 @@ Softmax, masked means and sums over sequences run in float32 at least, whatever 
 the rows of the result that are computed, so that a large one can be made in slices.
 """
 
+from collections.abc import Callable
+
 import torch
 from einops import einsum, rearrange
 from torch import Tensor, nn
@@ -39,9 +41,16 @@ def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, mask:
 
 
 def gated_attention(
-    x: Tensor, parts: AttentionParts, bias: Tensor | None, mask: Tensor | None, rows: slice = ALL
+    x: Tensor,
+    parts: AttentionParts,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    rows: slice = ALL,
+    core: Callable[..., Tensor] | None = None,
 ) -> Tensor:
     """Multi-head attention along every row: Algorithms 7, 8, 13 and 14 after the pair bias; the gate is optional.
+
+    A core stands in for `attention`; `core.py` says what it is called with.
 
     Shapes:
         x: [B, rows, N, c_in]
@@ -55,7 +64,7 @@ def gated_attention(
         bias = bias[:, None]
     if mask is not None:
         mask = mask[:, rows, None, None, :]
-    return gated(x, attention(q, k, v, bias, mask), parts)
+    return gated(x, (core or attention)(q, k, v, bias, mask), parts)
 
 
 def global_attention(
