@@ -16,6 +16,7 @@ from evoformer.kernels import (
     streamed_pair_bias,
     streamed_transition,
     streamed_triangle_multiplication,
+    triton_attention,
 )
 from evoformer.kernels.kernel import InSlices, Kernel
 
@@ -25,7 +26,7 @@ def _plain(function: Callable[..., Tensor], rows_axis: int, axis: int) -> Kernel
 
 
 KERNELS: dict[Op, list[Kernel]] = {
-    "attention": [streamed_attention.KERNEL, _plain(reference.gated_attention, 1, 1)],
+    "attention": [streamed_attention.KERNEL, _plain(reference.gated_attention, 1, 1), triton_attention.KERNEL],
     "global_attention": [streamed_global_attention.KERNEL, _plain(reference.global_attention, 1, 1)],
     "pair_bias": [streamed_pair_bias.KERNEL, _plain(reference.pair_bias, 1, 2)],
     "outer_product_mean": [streamed_outer_product_mean.KERNEL, _plain(reference.outer_product_mean, 2, 1)],
