@@ -10,6 +10,7 @@ from torch import Tensor
 from evoformer.execution import Execution, Op
 from evoformer.kernels import (
     reference,
+    sdpa,
     streamed_attention,
     streamed_global_attention,
     streamed_outer_product_mean,
@@ -26,7 +27,12 @@ def _plain(function: Callable[..., Tensor], rows_axis: int, axis: int) -> Kernel
 
 
 KERNELS: dict[Op, list[Kernel]] = {
-    "attention": [streamed_attention.KERNEL, _plain(reference.gated_attention, 1, 1), triton_attention.KERNEL],
+    "attention": [
+        streamed_attention.KERNEL,
+        _plain(reference.gated_attention, 1, 1),
+        sdpa.KERNEL,
+        triton_attention.KERNEL,
+    ],
     "global_attention": [streamed_global_attention.KERNEL, _plain(reference.global_attention, 1, 1)],
     "pair_bias": [streamed_pair_bias.KERNEL, _plain(reference.pair_bias, 1, 2)],
     "outer_product_mean": [streamed_outer_product_mean.KERNEL, _plain(reference.outer_product_mean, 2, 1)],
