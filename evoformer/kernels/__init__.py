@@ -9,6 +9,8 @@ from torch import Tensor
 
 from evoformer.execution import Execution, Op
 from evoformer.kernels import (
+    cuequivariance,
+    deepspeed,
     reference,
     sdpa,
     streamed_attention,
@@ -17,6 +19,7 @@ from evoformer.kernels import (
     streamed_pair_bias,
     streamed_transition,
     streamed_triangle_multiplication,
+    trifast,
     triton_attention,
 )
 from evoformer.kernels.kernel import InSlices, Kernel
@@ -32,6 +35,9 @@ KERNELS: dict[Op, list[Kernel]] = {
         _plain(reference.gated_attention, 1, 1),
         sdpa.KERNEL,
         triton_attention.KERNEL,
+        cuequivariance.ATTENTION,
+        trifast.KERNEL,
+        deepspeed.KERNEL,
     ],
     "global_attention": [streamed_global_attention.KERNEL, _plain(reference.global_attention, 1, 1)],
     "pair_bias": [streamed_pair_bias.KERNEL, _plain(reference.pair_bias, 1, 2)],
@@ -39,6 +45,7 @@ KERNELS: dict[Op, list[Kernel]] = {
     "triangle_multiplication": [
         streamed_triangle_multiplication.KERNEL,
         _plain(reference.triangle_multiplication, 1, 1),
+        cuequivariance.TRIANGLE_MULTIPLICATION,
     ],
     "transition": [streamed_transition.KERNEL, _plain(reference.transition, 0, 0)],
 }

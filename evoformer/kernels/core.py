@@ -6,8 +6,9 @@ Such a core is a function like `reference.attention`, called with
     bias: [B or 1, 1, N_head, N, N], or None
     mask: [B, rows, 1, 1, N], 0 hides a key, or None
 
-and is made into a kernel by `around`. The fused functions of others differ in what a query without any key gets, and
-let it leak into the gradient of the bias; `with_dead_rows` gives it what AlphaFold gives.
+and is made into a kernel by `around`. The fused functions of others give a query without any key 0 or what they
+please, and its gradient to the bias. So they see a mask in which there is none, `seen_keys`, and `with_dead_rows`
+puts in what AlphaFold gives.
 """
 
 import importlib.util
@@ -36,11 +37,14 @@ def around(core: Core) -> InSlices:
     return InSlices(gated_attention, rows_axis=1, axis=1)
 
 
-def with_dead_rows(o: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """o, and the plain mean of the values in rows without any key.
+def seen_keys(mask: Tensor) -> Tensor:
+    """The mask as bool, with all keys seen in a row that has none."""
+    seen = mask != 0
+    return seen | ~seen.any(-1, keepdim=True)
 
-    No gradient reaches the o of such a row, so it has to be finite and nothing else.
-    """
+
+def with_dead_rows(o: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """o, and in rows without any key the plain mean of the values; no gradient reaches the o of such a row."""
     if mask is None:
         return o
     alive = (mask != 0).any(-1, keepdim=True)
@@ -52,24 +56,40 @@ def head_width(parts: AttentionParts) -> int:
     return parts.q.out_features // parts.N_head
 
 
+def when(refused: bool, reason: str) -> str | None:
+    """The reason, where it holds."""
+    return reason if refused else None
+
+
 def absent(package: str) -> str | None:
     """The reason to refuse where a package is not installed."""
-    return None if importlib.util.find_spec(package) else f"the package {package} is not installed"
+    return when(importlib.util.find_spec(package) is None, f"the package {package} is not installed")
 
 
 def not_on_cuda(x: Tensor) -> str | None:
     """The reason to refuse a tensor on another device."""
-    return None if x.device.type == "cuda" else f"it runs on CUDA, and x is on {x.device.type}"
+    return when(x.device.type != "cuda", f"it runs on CUDA, and x is on {x.device.type}")
+
+
+def other_width(parts: AttentionParts, widths: Sequence[int]) -> str | None:
+    """The reason to refuse the width of a head."""
+    c = head_width(parts)
+    return when(c not in widths, f"the head width is {c}, and it knows {', '.join(map(str, widths))}")
 
 
 def other_dtype(x: Tensor, dtypes: Sequence[torch.dtype]) -> str | None:
-    """The reason to refuse the dtype in which the core would run."""
-    dtype = x.dtype
-    if torch.is_autocast_enabled(x.device.type) and dtype != torch.float64:
-        dtype = torch.get_autocast_dtype(x.device.type)
-    return None if dtype in dtypes else f"it runs in {dtype}, and the kernel knows {', '.join(map(str, dtypes))}"
+    """The reason to refuse the dtype in which the core will run."""
+    dtype = dtype_of(x)
+    return when(dtype not in dtypes, f"it runs in {dtype}, and the kernel knows {', '.join(map(str, dtypes))}")
+
+
+def dtype_of(x: Tensor) -> torch.dtype:
+    """In which the core will run."""
+    if torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
+        return torch.get_autocast_dtype(x.device.type)
+    return x.dtype
 
 
 def forward_mode() -> str | None:
     """The reason to refuse where a forward-mode derivative is being taken."""
-    return "it has no forward-mode derivative" if forward_ad._current_level >= 0 else None
+    return when(forward_ad._current_level >= 0, "it has no forward-mode derivative")

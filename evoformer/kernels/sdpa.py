@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from evoformer.kernels.core import around, forward_mode, with_dead_rows
+from evoformer.kernels.core import around, forward_mode, seen_keys, when, with_dead_rows
 from evoformer.kernels.kernel import Kernel, by_name_only
 from evoformer.kernels.parts import AttentionParts
 
@@ -28,7 +28,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, mask: Tensor
         q, k, v = (F.pad(x, (0, -c % ALIGNMENT)) for x in (q, k, v))
     if mask is not None:
         hiding = F.pad(torch.full_like(q[..., :1], HIDING), (0, ALIGNMENT - 1))
-        hidden = torch.where((mask == 0).transpose(-1, -2), -hiding, 0)
+        hidden = torch.where(seen_keys(mask).transpose(-1, -2), 0, -hiding)
         q, k, v = torch.cat([q, hiding], -1), torch.cat([k, hidden], -1), F.pad(v, (0, ALIGNMENT))
     if bias is not None:
         bias = _aligned(bias.detach().to(q.dtype))
@@ -42,13 +42,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, mask: Tensor
 
 def refuses(x: Tensor, parts: AttentionParts, bias: Tensor | None, mask: Tensor | None) -> str | None:
     """Why the kernel cannot serve in fused form, or None."""
-    if torch.is_grad_enabled() and bias is not None and bias.requires_grad:
-        return "the bias needs a gradient, and PyTorch's fused attention has none that is summed over the rows"
-    if x.numel() == 0:
-        return f"x is empty, {tuple(x.shape)}"
-    if x.is_cuda and x.dtype == torch.float64:
-        return "x is torch.float64, and PyTorch's fused attention on CUDA knows float32 and less"
-    return forward_mode()
+    return (
+        when(
+            torch.is_grad_enabled() and bias is not None and bias.requires_grad,
+            "the bias needs a gradient, and PyTorch's fused attention has none that is summed over the rows",
+        )
+        or when(x.numel() == 0, f"x is empty, {tuple(x.shape)}")
+        or when(x.is_cuda and x.dtype == torch.float64, "PyTorch's fused attention on CUDA knows float32 and less")
+        or forward_mode()
+    )
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: float) -> Tensor:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from evoformer.kernels.core import absent, forward_mode, head_width, not_on_cuda, other_dtype
+from evoformer.kernels.core import absent, forward_mode, not_on_cuda, other_dtype, other_width
 from evoformer.kernels.kernel import InSlices, Kernel, by_name_only
 from evoformer.kernels.operator import define
 from evoformer.kernels.parts import AttentionParts
@@ -37,12 +37,11 @@ def gated_attention(
 
 def refuses(x: Tensor, parts: AttentionParts, bias: Tensor | None, mask: Tensor | None) -> str | None:
     """Why the kernel cannot serve, or None."""
-    c = head_width(parts)
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     return (
         absent("triton")
         or (None if interpreted else not_on_cuda(x))
-        or (None if c in WIDTHS else f"the head width is {c}, and it knows {', '.join(map(str, WIDTHS))}")
+        or other_width(parts, WIDTHS)
         or other_dtype(x, DTYPES)
         or forward_mode()
     )
