@@ -97,10 +97,7 @@ def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
     gate, project = ChunkedLinear(inputs.g_weight, inputs.g_bias), ChunkedLinear(inputs.z_weight, inputs.z_bias)
     for b in range(len(inputs.z)):
         z, mask = _positions(inputs, b)
-        edges, x = _edges_and_sums(inputs, norm_in, z, mask)
-        if inputs.keep:
-            all_edges[b], all_x[b] = edges, x
-        del edges
+        x = _edges_and_sums(inputs, norm_in, z, mask, *((all_edges[b], all_x[b]) if inputs.keep else ()))[1]
         update = out[b].view(z.shape)
         for part in rows_in_slices(len(z), inputs.chunk):
             g = gate(norm_in(z[part], x.dtype)).sigmoid_()
@@ -171,18 +168,31 @@ def _packed(inputs: _Inputs, tokens: Tensor) -> Tensor:
     return torch.addmm(inputs.bias[:, None], inputs.weight, tokens.t())
 
 
-def _edges_and_sums(inputs: _Inputs, norm: ChunkedNorm, z: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The gated projections a and b, [2, c, N_res, N_res], and the sums of their products, [c, N_res, N_res]."""
+def _edges_and_sums(
+    inputs: _Inputs,
+    norm: ChunkedNorm,
+    z: Tensor,
+    mask: Tensor | None,
+    edges: Tensor | None = None,
+    x: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The gated projections a and b, [2, c, N_res, N_res], and the sums of their products, [c, N_res, N_res].
+
+    They are written into `edges` and `x` where these are given.
+    """
     c, N_res = len(inputs.weight) // 4, inputs.z.shape[1]
-    edges = inputs.weight.new_empty(2, c, len(z))
+    if edges is None:
+        edges = inputs.weight.new_empty(2, c, N_res, N_res)
+    columns = edges.view(2, c, len(z))
     for part in rows_in_slices(len(z), inputs.chunk):
         packed = _packed(inputs, norm(z[part], inputs.weight.dtype)).view(2, 2, c, -1)
-        for (p, g), edge in zip(packed, edges[:, :, part], strict=True):
+        for (p, g), edge in zip(packed, columns[:, :, part], strict=True):
             torch.mul(g.sigmoid_(), p, out=edge)
             if mask is not None:
                 edge *= mask[part]
-    a, b = edges = edges.view(2, c, N_res, N_res)
-    return edges, torch.bmm(a, b.transpose(1, 2)) if inputs.outgoing else torch.bmm(a.transpose(1, 2), b)
+    a, b = edges
+    left, right = (a, b.transpose(1, 2)) if inputs.outgoing else (a.transpose(1, 2), b)
+    return edges, torch.bmm(left, right) if x is None else torch.bmm(left, right, out=x)
 
 
 def _edges_backward(inputs: _Inputs, edges: Tensor, x_grad: Tensor) -> Tensor:
