@@ -111,7 +111,7 @@ def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[T
         a, b = _residues_first(kept[index] if inputs.keep else _columns(inputs, norm, index))
         a_grad, b_grad, scale = accumulator(a), accumulator(b), _scale(inputs, index)
         for i, j in _tiles(inputs):
-            sum_grad = (grad[index, i, j] * scale[i, j, None]).to(dtype).view(-1, len(weight))
+            sum_grad = (grad[index, i, j] * scale[i, j, None]).to(dtype).reshape(-1, len(weight))
             add_product(grads[2], sum_grad.t(), _products(a[i], b[j]))
             grads[3] += sum_grad.sum(0)
             tile = b[j].flatten(0, 1)  # [(j d), N_seq]
