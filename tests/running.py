@@ -101,3 +101,13 @@ def assert_same(ours: dict[str, Tensor], expected: dict[str, Tensor], tolerance:
         assert (ours[name].shape, ours[name].dtype) == (value.shape, value.dtype), name
         difference = ((ours[name] - value).abs().max() / value.abs().max().clamp(min=1)).item()
         assert difference <= (TOLERANCE[value.dtype] if tolerance is None else tolerance), (name, difference)
+
+
+def errors(ours: dict[str, Tensor], exact: dict[str, Tensor]) -> dict[str, float]:
+    """In the Frobenius norm, of results and of all gradients together: single ones may be zero but for rounding."""
+    found = {}
+    for kind in ("result", "gradient"):
+        pairs = [(ours[name].double(), x.double()) for name, x in exact.items() if name.startswith(kind)]
+        distance = sum((x - y).square().sum() for x, y in pairs)
+        found[kind] = (distance / sum(y.square().sum() for _, y in pairs)).sqrt().item()
+    return found

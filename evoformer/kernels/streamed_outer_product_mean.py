@@ -82,7 +82,9 @@ def _results(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
     """The update, and where they are kept a and b side by side, masked: [B, N_seq, N_res, 2 c]."""
     m, weight = inputs.m, inputs.out_weight
     both = weight.new_empty(*m.shape[:3], len(inputs.weight)) if inputs.keep else weight.new_empty(0)
-    return weight.new_empty(m.shape[0], m.shape[2], m.shape[2], len(weight)), both, weight.new_empty(0)
+    # Under autocast the reference's result has the wide dtype of m, since the counts of sequences have it.
+    dtype = torch.promote_types(m.dtype, weight.dtype)
+    return weight.new_empty(m.shape[0], m.shape[2], m.shape[2], len(weight), dtype=dtype), both, weight.new_empty(0)
 
 
 def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
