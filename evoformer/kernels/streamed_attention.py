@@ -20,6 +20,7 @@ from evoformer.kernels.streaming import (
     ChunkedLinear,
     ChunkedNorm,
     accumulator,
+    bias_of,
     compute_dtype,
     is_recorded,
     is_small,
@@ -39,7 +40,7 @@ def gated_attention(
     scale = (parts.o.weight.shape[1] // parts.N_head) ** -0.5
     # The scale of the queries goes into their weights; autograd takes the packing apart again.
     weight = torch.cat([parts.q.weight * scale, *(part.weight for part in projections[1:])])
-    biases = [part.weight.new_zeros(len(part.weight)) if part.bias is None else part.bias for part in projections]
+    biases = [bias_of(part) for part in projections]
     dtype = compute_dtype(weight)
     return _attention(
         _Inputs(
@@ -48,7 +49,7 @@ def gated_attention(
             weight.to(dtype),
             torch.cat([biases[0] * scale, *biases[1:]]).to(dtype),
             parts.o.weight.to(dtype),
-            parts.o.bias.to(dtype),
+            bias_of(parts.o).to(dtype),
             bias,
             None if mask is None else mask != 0,
             parts.N_head,

@@ -12,6 +12,7 @@ from evoformer.kernels.parts import TransitionParts
 from evoformer.kernels.streaming import (
     ChunkedLinear,
     ChunkedNorm,
+    bias_of,
     compute_dtype,
     is_recorded,
     is_small,
@@ -29,9 +30,9 @@ def transition(x: Tensor, parts: TransitionParts, *, execution: Execution) -> Te
             x,
             *norm_parameters(parts.norm),
             parts.linear_1.weight.to(dtype),
-            parts.linear_1.bias.to(dtype),
+            bias_of(parts.linear_1).to(dtype),
             parts.linear_2.weight.to(dtype),
-            parts.linear_2.bias.to(dtype),
+            bias_of(parts.linear_2).to(dtype),
             rows_of(execution.slice_size, x.shape[1]),
             execution.recompute == "none" and is_recorded(x, *parts),
         )

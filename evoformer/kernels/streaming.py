@@ -108,6 +108,11 @@ def norm_parameters(norm: Norm) -> tuple[Tensor | None, Tensor | None]:
     return (None, None) if isinstance(norm, nn.Identity) else (norm.weight, norm.bias)
 
 
+def bias_of(linear: nn.Linear) -> Tensor:
+    """Its bias, zeros where it has none."""
+    return linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
+
+
 def is_small(elements: int) -> bool:
     """Whether an intermediate of so many elements is better kept whole, by plain autograd.
 
@@ -124,6 +129,8 @@ def refusal(x: Tensor, *parts: nn.Module | None) -> str | None:
         name, forward = type(part).__name__, type(part).forward
         if forward not in (nn.Linear.forward, nn.LayerNorm.forward, nn.Identity.forward):
             return f"it reads the parameters of linear layers and LayerNorms, and a part is {name}"
+        if "forward" in part.__dict__:
+            return f"it reads the parameters only, and a {name} has a forward of its own"
         if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
             return f"it reads the parameters only, and a {name} has hooks"
         if isinstance(part, nn.LayerNorm) and (part.eps != LAYER_NORM_EPS or part.bias is None):

@@ -21,7 +21,7 @@ from running import (
     draw_mask,
     outcome,
 )
-from torch import Tensor
+from torch import Tensor, nn
 
 from evoformer import Execution, kernels_used, set_execution
 from evoformer.kernels import streamed_attention, streaming
@@ -145,4 +145,14 @@ def test_what_is_frozen_takes_no_gradient_from_the_rest(name: str, frozen: str) 
         parameter.requires_grad_(frozen == "inputs" or (frozen != "weights" and "bias" not in parameter_name))
     for x in inputs:
         x.requires_grad_(frozen == "weights")
+    assert_same(outcome(layer, inputs, masks, STREAMED), outcome(layer, inputs, masks, REFERENCE))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "outer product" not in name])
+def test_linear_layers_need_no_bias(name: str) -> None:
+    case = CASES[name]
+    layer, inputs, masks = redrawn(case.build()), draw(case, dtype=torch.float64), draw_mask(case, "cells")
+    for part in layer.modules():
+        if isinstance(part, nn.Linear):
+            part.bias = None
     assert_same(outcome(layer, inputs, masks, STREAMED), outcome(layer, inputs, masks, REFERENCE))
