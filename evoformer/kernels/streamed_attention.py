@@ -181,7 +181,8 @@ def _masked_logits(inputs: _Inputs, b: int, part: slice) -> Tensor | None:
     if inputs.mask is None or inputs.mask[b, part].all():
         return None
     mask = inputs.mask[b, part]
-    return inputs.weight.new_zeros(mask.shape).masked_fill_(~mask, ABSORBING)
+    dtype = torch.float32 if inputs.weight.dtype == torch.float16 else inputs.weight.dtype  # float16 cannot hold it
+    return inputs.weight.new_zeros(mask.shape, dtype=dtype).masked_fill_(~mask, ABSORBING)
 
 
 def _groups(rows: int, N: int, dtype: torch.dtype) -> Iterator[slice]:
