@@ -3,6 +3,7 @@
 The arrays in `golden/` come from AlphaFold 2.3.2's code with JAX in float32; `docs/parity.md` says more.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +29,10 @@ from evoformer import (
     PairTransition,
     TriangleAttention,
     TriangleMultiplication,
+    kernels_used,
     ops,
 )
+from evoformer.kernels import streaming
 
 TESTS = Path(__file__).parent
 TOLERANCE = 1e-5  # times the largest number of the output, or 1
@@ -243,14 +246,27 @@ def assert_parity(ours: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         assert difference <= TOLERANCE, name
 
 
+@pytest.fixture(params=["reference", "streamed"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What "auto" takes, since everything is small or nothing is."""
+    monkeypatch.setattr(streaming, "SMALL", 0 if request.param == "streamed" else math.inf)
+    return request.param
+
+
 @pytest.mark.parametrize("name", [name for name in FILES if kind_of(name) in MODULES])
 @torch.no_grad()
-def test_a_module_is_deepminds(name: str) -> None:
+def test_a_module_is_deepminds(name: str, kernel: str) -> None:
     golden = read(name)
-    assert_parity(MODULES[kind_of(name)](golden), golden.outputs)
+    with kernels_used() as used:
+        outputs = MODULES[kind_of(name)](golden)
+    assert_parity(outputs, golden.outputs)
+    if name == "global_attention__nogate":  # the streamed kernel needs the gate
+        kernel = "reference"
+    assert {ran for _, ran in used} == ({kernel} if name != "attention__cross" else set())
 
 
 @pytest.mark.parametrize("name", STACKED)
+@pytest.mark.usefixtures("kernel")
 @torch.no_grad()
 def test_stacks_with_stacked_parameters_are_deepminds(name: str) -> None:
     golden = read(name)

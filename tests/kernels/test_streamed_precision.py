@@ -1,0 +1,74 @@
+"""Streamed kernels in low precision: near float32 with the same weights, and finite whatever is masked.
+
+The inputs are long: sums over them that ran in low precision would not be near.
+"""
+
+import copy
+
+import pytest
+import torch
+from oracles import redrawn
+from running import CASES, HIDDEN, REFERENCE, STREAMED, draw, draw_mask, errors, outcome
+from torch import Tensor, nn
+
+from evoformer import Execution, KernelError, OuterProductMean, kernels_used, set_execution
+
+N_seq, N_res = 200, 12
+TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 2.5e-3}
+DTYPES = [
+    pytest.param(name, dtype, id=f"{name}, {dtype}")
+    for name in CASES
+    for dtype in TOLERANCE
+    if "outer product" not in name or dtype == torch.bfloat16  # which refuses float16
+]
+
+
+def problem(name: str, dtype: torch.dtype, hidden: str) -> tuple[nn.Module, list[Tensor], list[Tensor]]:
+    """A layer and its inputs, all numbers rounded to a precision."""
+    case = CASES[name]
+    layer = redrawn(case.build(), std=0.3).to(dtype)
+    return layer, draw(case, N_seq=N_seq, N_res=N_res, dtype=dtype), draw_mask(case, hidden, N_seq=N_seq, N_res=N_res)
+
+
+@pytest.mark.parametrize(("name", "dtype"), DTYPES)
+@pytest.mark.parametrize("hidden", HIDDEN)
+@pytest.mark.parametrize("recompute", ["none", "layer"])
+def test_updates_and_gradients_are_near_float32(name: str, dtype: torch.dtype, hidden: str, recompute: str) -> None:
+    layer, inputs, masks = problem(name, dtype, hidden)
+    ours = outcome(layer, inputs, masks, Execution(kernel="streamed", recompute=recompute))
+    usual = outcome(layer, inputs, masks, REFERENCE)
+    assert {key: x.dtype for key, x in ours.items()} == {key: x.dtype for key, x in usual.items()}
+    assert all(x.isfinite().all() for x in ours.values())
+    wide = [x.detach().float().requires_grad_() for x in inputs]
+    exact = outcome(copy.deepcopy(layer).float(), wide, masks, REFERENCE)
+    of_reference = errors(usual, exact)
+    for kind, error in errors(ours, exact).items():
+        assert error <= max(TOLERANCE[dtype], 1.2 * of_reference[kind]), (kind, error, of_reference[kind])
+
+
+@pytest.mark.parametrize("kernel", ["streamed", "auto"])
+def test_the_outer_product_mean_leaves_float16_to_the_reference(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evoformer.kernels.streaming.SMALL", 0)
+    layer, inputs, masks = problem("outer product mean", torch.float16, "cells")
+    set_execution(layer, Execution(kernel=kernel))
+    if kernel == "streamed":
+        with pytest.raises(KernelError, match="sums over sequences may not fit float16"):
+            layer(*inputs, *masks)
+        return
+    with kernels_used() as used:
+        assert layer(*inputs, *masks).isfinite().all()
+    assert set(used) == {("outer_product_mean", "reference")}
+
+
+@torch.no_grad()
+def test_sums_over_sequences_do_not_stop_growing_in_bfloat16() -> None:
+    """4096 times 1: bfloat16 cannot count past 256."""
+    layer = OuterProductMean(5, 4, 3).to(torch.bfloat16)
+    for parameter in layer.parameters():
+        parameter.zero_()
+    for linear in (layer.linear_1, layer.linear_2):
+        linear.bias.fill_(1)
+    layer.linear_out.weight.fill_(1)
+    set_execution(layer, STREAMED)
+    z = layer(torch.randn(4096, 2, 5, dtype=torch.bfloat16), torch.ones(4096, 2))
+    assert torch.equal(z, torch.full((2, 2, 4), 9, dtype=torch.bfloat16))
