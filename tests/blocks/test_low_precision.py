@@ -4,6 +4,7 @@ The error is that of a block's update, output minus input, in the Frobenius norm
 """
 
 import copy
+import math
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from evoformer import EvoformerBlock, ExtraMSABlock
+from evoformer.kernels import streaming
 
 N_seq, N_res, c_m, c_z = 1024, 5, 16, 12
 SMALL = {"c_msa_att": 8, "N_head_msa": 2, "c_opm": 6, "c_tri_mul": 10, "c_tri_att": 5, "N_head_tri": 4}
@@ -25,6 +27,12 @@ FORMS: dict[str, Callable[[], nn.Module]] = {
 TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 2.5e-3}
 
 Tensors = tuple[Tensor, Tensor]
+
+
+@pytest.fixture(autouse=True, params=["reference", "streamed"])
+def _kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What "auto" takes, since everything is small or nothing is."""
+    monkeypatch.setattr(streaming, "SMALL", 0 if request.param == "streamed" else math.inf)
 
 
 def drawn(block: nn.Module) -> nn.Module:
