@@ -173,7 +173,7 @@ def _logit_biases(inputs: _Inputs) -> list[Tensor | None]:
     if inputs.pair_bias is None:
         return [None]
     # PyTorch's fused attention takes its slow path for a mask that requires a gradient, even where none is recorded.
-    return list(inputs.pair_bias.detach().to(inputs.weight.dtype).contiguous())
+    return list(inputs.pair_bias.detach().to(_wide(inputs.weight.dtype)).contiguous())
 
 
 def _masked_logits(inputs: _Inputs, b: int, part: slice) -> Tensor | None:
@@ -181,8 +181,12 @@ def _masked_logits(inputs: _Inputs, b: int, part: slice) -> Tensor | None:
     if inputs.mask is None or inputs.mask[b, part].all():
         return None
     mask = inputs.mask[b, part]
-    dtype = torch.float32 if inputs.weight.dtype == torch.float16 else inputs.weight.dtype  # float16 cannot hold it
-    return inputs.weight.new_zeros(mask.shape, dtype=dtype).masked_fill_(~mask, ABSORBING)
+    return inputs.weight.new_zeros(mask.shape, dtype=_wide(inputs.weight.dtype)).masked_fill_(~mask, ABSORBING)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """That of the logits."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def _groups(rows: int, N: int, dtype: torch.dtype) -> Iterator[slice]:
@@ -206,13 +210,12 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, masked: Tensor
 
 
 def _weights(q: Tensor, k: Tensor, bias: Tensor | None, masked: Tensor | None) -> Tensor:
-    """Attention weights of q, k [rows * N_head, N, c]; the softmax runs in float32 inside, whatever the dtype."""
+    """Attention weights of q, k [rows * N_head, N, c]; bias, mask and softmax act in float32 at least."""
     if bias is not None and len(bias) == len(q) and q.dtype in (torch.float32, torch.float64):
         logits = torch.baddbmm(bias, q, k.transpose(1, 2))
     else:
         logits = torch.bmm(q, k.transpose(1, 2))
-        if q.dtype == torch.float16:  # which cannot hold what absorbs a logit
-            logits = logits.float()
+        logits = logits.to(_wide(q.dtype))
         if bias is not None:
             logits.view(-1, *bias.shape).add_(bias)
     if masked is not None:

@@ -11,7 +11,7 @@ from oracles import redrawn
 from running import CASES, HIDDEN, REFERENCE, STREAMED, draw, draw_mask, errors, outcome
 from torch import Tensor, nn
 
-from evoformer import Execution, KernelError, OuterProductMean, kernels_used, set_execution
+from evoformer import Execution, KernelError, MultiHeadAttention, OuterProductMean, kernels_used, set_execution
 
 N_seq, N_res = 200, 12
 TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 2.5e-3}
@@ -44,6 +44,24 @@ def test_updates_and_gradients_are_near_float32(name: str, dtype: torch.dtype, h
     of_reference = errors(usual, exact)
     for kind, error in errors(ours, exact).items():
         assert error <= max(TOLERANCE[dtype], 1.2 * of_reference[kind]), (kind, error, of_reference[kind])
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_large_bias_is_added_to_the_logits_in_float32(autocast: bool, masked: bool) -> None:
+    """In bfloat16, the sum of a logit and 60 would be rounded to a quarter."""
+    mha = redrawn(MultiHeadAttention(11, 4, 3, -2, gated=True)).float()
+    x, bias = torch.randn(2, 6, 60, 11, requires_grad=True), (60 * torch.randn(2, 3, 60, 60)).requires_grad_()
+    masks = [torch.rand(2, 6, 60) > 0.3 if masked else None]
+    if not autocast:
+        mha.bfloat16()
+        x, bias = (t.detach().bfloat16().requires_grad_() for t in (x, bias))
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        ours, usual = (outcome(mha, [x, bias], masks, execution) for execution in (STREAMED, REFERENCE))
+    exact = outcome(mha.float(), [t.detach().float().requires_grad_() for t in (x, bias)], masks, REFERENCE)
+    of_reference = errors(usual, exact)
+    for kind, error in errors(ours, exact).items():
+        assert error <= 1.5 * of_reference[kind], (kind, error, of_reference[kind])
 
 
 @pytest.mark.parametrize("kernel", ["streamed", "auto"])
