@@ -72,9 +72,9 @@ def set_execution(module: nn.Module, execution: Execution) -> None:
 
 
 def rows_in_slices(rows: int, size: int | None) -> Iterator[slice]:
-    """Slices of at most `size` rows that cover all of them; one slice where the size is None."""
+    """Slices of at most `size` rows that cover all of them; one slice where the size is None, none without rows."""
     size = size or max(rows, 1)
-    for start in range(0, max(rows, 1), size):
+    for start in range(0, rows, size):
         yield slice(start, min(start + size, rows))
 
 

@@ -130,10 +130,32 @@ def test_the_update_is_the_same_without_gradients_and_leaves_the_inputs_as_they_
     before = [x.clone() for x in inputs]
     set_execution(layer, STREAMED)
     recorded = layer(*inputs)
-    with torch.no_grad():
-        assert torch.equal(layer(*inputs), recorded)
+    for without_gradients in (torch.no_grad, torch.inference_mode):
+        with without_gradients():
+            assert torch.equal(layer(*inputs), recorded)
     recorded.sum().backward()
     assert all(torch.equal(x, y) for x, y in zip(inputs, before, strict=True))
+
+
+@LAYER
+def test_a_graph_may_be_gone_through_twice(name: str) -> None:
+    """What was kept, and the gradient that comes in, stay as they are."""
+    case = CASES[name]
+    layer, inputs = redrawn(case.build()), draw(case, 2, dtype=torch.float64)
+    set_execution(layer, STREAMED)
+    update, leaves = layer(*inputs, *draw_mask(case, "cells", 2)), (*inputs, *layer.parameters())
+    direction = torch.randn(update.shape, dtype=torch.float64)
+    before = direction.clone()
+    first, second = (torch.autograd.grad(update, leaves, direction, retain_graph=True) for _ in range(2))
+    assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
+    assert torch.equal(direction, before)
+
+
+@LAYER
+def test_an_empty_batch_has_an_empty_update_and_no_gradient(name: str) -> None:
+    case = CASES[name]
+    layer, inputs, masks = redrawn(case.build()), draw(case, 0, dtype=torch.float64), draw_mask(case, "cells", 0)
+    assert all(x.numel() == 0 or (x == 0).all() for x in outcome(layer, inputs, masks, STREAMED).values())
 
 
 @LAYER

@@ -21,7 +21,7 @@ from running import (
 )
 from torch import Tensor, nn
 from torch.autograd import forward_ad
-from torch.func import functional_call, grad, jvp, stack_module_state, vmap
+from torch.func import functional_call, grad, jacrev, jvp, stack_module_state, vmap
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -98,6 +98,16 @@ def test_compiles_once_for_any_sizes(name: str) -> None:
         assert_same(ours, {_compiled(k): x for k, x in expected.items()})
 
 
+@pytest.mark.parametrize("recompute", ["layer", "block"])
+def test_a_block_compiles_whole_with_what_it_recomputes(recompute: str) -> None:
+    block = redrawn(ExtraMSABlock(c_m, c_z, **SMALL), std=0.3)
+    inputs = draw(CASES["row attention"], dtype=torch.float64)
+    expected = outcome(block, inputs, [], REFERENCE)
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    execution = Execution(kernel="streamed", recompute=recompute)
+    assert_same(outcome(compiled, inputs, [], execution), {_compiled(k): x for k, x in expected.items()})
+
+
 @pytest.mark.slow
 def test_a_block_compiles_with_inductor() -> None:
     block = redrawn(ExtraMSABlock(c_m, c_z, **SMALL), std=0.3)
@@ -117,12 +127,16 @@ def test_exports_with_fixed_sizes(name: str) -> None:
 
 
 @OP
-def test_exports_with_any_number_of_sequences_and_residues(name: str) -> None:
+@pytest.mark.parametrize("execution", [STREAMED, Execution()], ids=["streamed", "auto"])
+def test_exports_with_any_number_of_sequences_and_residues(name: str, execution: Execution) -> None:
+    """A size that is not known is large."""
     layer, inputs, masks = problem(name)
     N_seq, N_res = torch.export.Dim("N_seq", min=2, max=64), torch.export.Dim("N_res", min=2, max=64)
     axes = {"m": {0: N_seq, 1: N_res}, "z": {0: N_res, 1: N_res}}
     kinds = [*CASES[name].takes, *(CASES[name].mask or "")]
+    set_execution(layer, execution)
     program = torch.export.export(layer, (*inputs, *masks), dynamic_shapes=tuple(axes[kind] for kind in kinds))
+    assert any("evoformer" in str(node.target) for node in program.graph.nodes)
     for rows, residues in [(6, 7), (3, 12)]:
         inputs = draw(CASES[name], N_seq=rows, N_res=residues, dtype=torch.float64)
         masks = draw_mask(CASES[name], "cells", N_seq=rows, N_res=residues)
@@ -225,6 +239,8 @@ def test_a_second_derivative_is_refused_with_the_kernel_that_has_one(name: str) 
 
     with pytest.raises(NotImplementedError, match='Execution\\(kernel="reference"\\)'):
         twice()
+    with pytest.raises(NotImplementedError, match='Execution\\(kernel="reference"\\)'):
+        jacrev(jacrev(lambda x: layer(x, *inputs[1:], *masks).square().sum()))(inputs[0].detach())
     set_execution(layer, REFERENCE)
     twice()
     assert all(x.grad.isfinite().all() for x in inputs)
