@@ -50,7 +50,7 @@ def outer_product_mean(m: Tensor, parts: OuterProductParts, mask: Tensor | None,
 def refuses(m: Tensor, parts: OuterProductParts, mask: Tensor | None) -> str | None:
     """The reason why not, or None."""
     reason = refusal(m, *parts[:4])
-    if reason is None and m.dtype == torch.float16:
+    if reason is None and compute_dtype(parts.out.weight) == torch.float16:
         return "its sums over sequences may not fit float16"
     return reason
 
