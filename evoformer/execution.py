@@ -98,6 +98,6 @@ def recomputed(step: Callable[..., Any]) -> Callable[..., Any]:
 
 def added(x: Tensor, update: Tensor, execution: Execution) -> Tensor:
     """x + update, in x's own memory where the execution and the dtypes allow it."""
-    if execution.in_place and not torch.is_grad_enabled() and torch.result_type(x, update) == x.dtype:
+    if execution.in_place and not torch.is_grad_enabled() and torch.promote_types(x.dtype, update.dtype) == x.dtype:
         return x.add_(update)
     return x + update

@@ -108,6 +108,16 @@ def test_a_block_compiles_whole_with_what_it_recomputes(recompute: str) -> None:
     assert_same(outcome(compiled, inputs, [], execution), {_compiled(k): x for k, x in expected.items()})
 
 
+@torch.no_grad()
+def test_a_block_compiles_whole_in_place() -> None:
+    block = redrawn(ExtraMSABlock(c_m, c_z, **SMALL), std=0.3)
+    inputs = draw(CASES["row attention"], dtype=torch.float64)
+    expected = dict(enumerate(block(*inputs)))
+    set_execution(block, Execution(kernel="streamed", in_place=True))
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    assert_same(dict(enumerate(compiled(*inputs))), expected)
+
+
 @pytest.mark.slow
 def test_a_block_compiles_with_inductor() -> None:
     block = redrawn(ExtraMSABlock(c_m, c_z, **SMALL), std=0.3)
