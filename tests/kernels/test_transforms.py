@@ -32,7 +32,8 @@ OP = pytest.mark.parametrize("name", OPS)
 
 
 @pytest.fixture(autouse=True)
-def _nothing_compiled_before() -> None:
+def _nothing_compiled_before(without_shape_checks: None) -> None:
+    """The checks of shapes know nothing of the tensors inside a transform."""
     torch._dynamo.reset()
 
 
