@@ -80,7 +80,8 @@ def read_alignment(
             query, a Stockholm file without its end.
     """
     enough = None
-    if max_seqs is not None and max_seqs > 0 and query is None and not index:
+    to_the_end = format in ("stockholm", "clustal")  # their rows come in blocks, whatever the text looks like
+    if max_seqs is not None and max_seqs > 0 and query is None and not index and not to_the_end:
         enough = _end_of_rows(max_seqs)
     data, path = read_source(source, enough)
     report = Report(path)

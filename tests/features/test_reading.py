@@ -473,6 +473,8 @@ def test_max_seqs_limits_the_rows_read():
     alignment = read_quietly(CASES / "55_forty_rows.a3m", max_seqs=5)
     assert alignment.N_seq == 5
     assert deletions_of(alignment) == "1:4=2"
+    damaged = "#LUSTAL\nq\na MKT\nb M-T\nc MKT\n"  # it looks like plain rows
+    assert read_quietly(damaged, format="clustal", max_seqs=2).ids == ["a", "b"]
 
 
 class Counted(io.BytesIO):
