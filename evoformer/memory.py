@@ -46,7 +46,9 @@ def estimate_memory(trunk: nn.Module, N_seq: int, N_res: int, *, training: bool 
     others = sum(p.nbytes for p in trunk.parameters()) - sum(p.nbytes for p in parameters.values())
 
     with FakeTensorMode() as fake, torch.set_grad_enabled(training), _Allocations() as allocations:
-        weights = {f"stack.{name}": fake.from_tensor(parameter) for name, parameter in parameters.items()}
+        weights: dict[str, Tensor] = {
+            f"stack.{name}": fake.from_tensor(parameter) for name, parameter in parameters.items()
+        }
         m = torch.empty(N_seq, N_res, c_m, dtype=dtype, device=device, requires_grad=training)
         z = torch.empty(N_res, N_res, c_z, dtype=dtype, device=device, requires_grad=training)
         allocations.add(*weights.values(), m, z)

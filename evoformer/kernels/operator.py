@@ -16,7 +16,12 @@ from torch.autograd.function import FunctionCtx
 
 _LIBRARY = torch.library.Library("evoformer", "FRAGMENT")
 _SCHEMA_TYPES = {Tensor: "Tensor", Tensor | None: "Tensor?", int: "SymInt", float: "float", bool: "bool"}
+_WORKSPACES: dict[Any, Callable[..., int]] = {}
 _NO_SECOND_DERIVATIVE = 'a streamed kernel has no second derivative; Execution(kernel="reference") has'
+
+
+def _no_workspace(inputs: Any) -> tuple[int, int]:
+    return 0, 0
 
 
 def define(
@@ -26,6 +31,7 @@ def define(
     backward: Callable[..., tuple[Tensor, ...]],
     results: Callable[[Any], tuple[Tensor, ...]],
     n_differentiable: int,
+    workspace: Callable[[Any], tuple[int, int]] = _no_workspace,
     keeps_result: bool = False,
 ) -> Callable[[Any], Tensor]:
     """The operator evoformer::name and its gradient, as one differentiable function.
@@ -38,6 +44,8 @@ def define(
             empty tensor for one that is None.
         results: as `forward`, but empty tensors: only shapes, strides and dtypes count.
         n_differentiable: how many of the first inputs have a gradient.
+        workspace: from the inputs to the number of elements that forward and backward pass hold beside their results
+            at the most, for `memory.estimate_memory`.
         keeps_result: whether the result takes the place of the second tensor that is kept.
 
     Returns:
@@ -54,13 +62,18 @@ def define(
         return tuple(grad.new_empty(0) if x is None else torch.empty_like(x) for x in inputs[:n_differentiable])
 
     run = _operator(
-        name, f"({fields}) -> ({_tensors(3)})", lambda *x: forward(Inputs(*x)), lambda *x: results(Inputs(*x))
+        name,
+        f"({fields}) -> ({_tensors(3)})",
+        lambda *inputs: forward(Inputs(*inputs)),
+        lambda *inputs: results(Inputs(*inputs)),
+        lambda *inputs: workspace(Inputs(*inputs))[0],
     )
     run_backward = _operator(
         f"{name}_backward",
         f"(Tensor grad, {fields}, Tensor kept, Tensor also_kept) -> ({_tensors(n_differentiable)})",
         backward_of,
         gradients,
+        lambda grad, *inputs: workspace(Inputs(*inputs[: len(types)]))[1],
     )
 
     class Gradient(Function):
@@ -114,6 +127,13 @@ def define(
     return differentiable
 
 
+def workspace_of(operator: Any, inputs: tuple[Any, ...]) -> int:
+    """Bytes that one of our operators holds beside its results at the most; 0 for an operator of others."""
+    if operator not in _WORKSPACES:
+        return 0
+    return _WORKSPACES[operator](*inputs) * inputs[0].element_size()
+
+
 def _tensors(n: int) -> str:
     return ", ".join(["Tensor"] * n)
 
@@ -123,6 +143,7 @@ def _operator(
     schema: str,
     function: Callable[..., tuple[Tensor, ...]],
     results: Callable[..., tuple[Tensor, ...]],
+    workspace: Callable[..., int],
 ) -> Callable[..., tuple[Tensor, ...]]:
     """The function as an operator of the library, for any device; vmap runs it once an index."""
 
@@ -144,4 +165,5 @@ def _operator(
     torch.library.register_fake(qualified, results, lib=_LIBRARY)
     torch.library.register_vmap(qualified, one_by_one, lib=_LIBRARY)
     operator = getattr(torch.ops.evoformer, name).default
+    _WORKSPACES[operator] = workspace
     return operator

@@ -114,6 +114,7 @@ def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
         if gate:
             o = torch.sigmoid(gate[0]).mul_(o)
         project_o(o.reshape(-1, inputs.width), out=out[b, part])
+        del packed, q, k, v, gate, o  # before the next chunk's
     return out, kept, nothing
 
 
@@ -149,6 +150,7 @@ def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[T
         project_o.backward(out_grad, o.view(len(tokens), width))
         tokens_grad = project.backward(packed_grad.view(len(tokens), -1), tokens)
         x_grad[b, part] = norm.backward(tokens_grad).view(x[b, part].shape)
+        del packed, packed_grad, o, g, gated_grad, tokens, tokens_grad  # before the next chunk's
     return (
         x_grad,
         *norm.gradients(x),
@@ -158,7 +160,16 @@ def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[T
     )
 
 
-_attention = define("gated_attention", _Inputs, _forward, _backward, _results, n_differentiable=8)
+def _workspace(inputs: _Inputs) -> tuple[int, int]:
+    """A chunk's projections and the logits of a few rows."""
+    _, rows, N, c_in = inputs.x.shape
+    tokens = min(inputs.rows, rows) * N
+    logits = inputs.N_head * N * max(N, LOGIT_TOKENS)
+    packed, width = len(inputs.weight), inputs.width
+    return tokens * (2 * c_in + packed + 2 * width), tokens * (4 * c_in + 2 * packed + 8 * width) + 2 * logits
+
+
+_attention = define("gated_attention", _Inputs, _forward, _backward, _results, n_differentiable=8, workspace=_workspace)
 
 
 def _chunks(inputs: _Inputs) -> Iterator[tuple[int, slice]]:

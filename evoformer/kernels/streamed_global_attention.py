@@ -169,7 +169,16 @@ def _backward(grad: Tensor, inputs: _Inputs, *_: Tensor) -> tuple[Tensor, ...]:
     )
 
 
-_global_attention = define("global_attention", _Inputs, _forward, _backward, _results, n_differentiable=10)
+def _workspace(inputs: _Inputs) -> tuple[int, int]:
+    """A chunk's norm, gates and their gradients."""
+    _, rows, N, c_in = inputs.x.shape
+    tokens = min(inputs.rows, rows) * N
+    return tokens * (3 * c_in + inputs.o_weight.shape[1]), tokens * (6 * c_in + 4 * inputs.o_weight.shape[1])
+
+
+_global_attention = define(
+    "global_attention", _Inputs, _forward, _backward, _results, n_differentiable=10, workspace=_workspace
+)
 
 
 def _chunks(inputs: _Inputs) -> Iterator[tuple[int, slice]]:

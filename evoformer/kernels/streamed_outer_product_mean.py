@@ -122,6 +122,7 @@ def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[T
             a_grad[i] += torch.bmm(tile.t().expand(len(products_grad), -1, -1), products_grad)
             left = a[i].transpose(1, 2).reshape(-1, N_seq)  # [(i c), N_seq]
             add_product(b_grad[j].view(tile.shape), products_grad.transpose(0, 1).reshape(len(tile), -1), left)
+            del products_grad  # before the next tile's
         both_grad = torch.cat((a_grad.transpose(0, 1), b_grad.permute(2, 0, 1)), -1).to(dtype)
         del a, b, a_grad, b_grad
         _columns_backward(inputs, index, both_grad, grads[1])
@@ -134,7 +135,18 @@ def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[T
     return m_grad, *norm.gradients(inputs.m), *(t.to(dtype) for t in grads)
 
 
-_outer_product_mean = define("outer_product_mean", _Inputs, _forward, _backward, _results, n_differentiable=7)
+def _workspace(inputs: _Inputs) -> tuple[int, int]:
+    """The columns in both orders and their gradients, and a tile's products."""
+    _, N_seq, N_res, c_m = inputs.m.shape
+    columns = N_seq * N_res * len(inputs.weight)
+    tile = min(inputs.rows, N_res) * min(rows_of(None, inputs.rows), N_res) * inputs.out_weight.shape[1]
+    chunk = min(rows_of(None, N_res), N_seq) * N_res * c_m
+    return (1 if inputs.keep else 2) * columns + tile + 2 * chunk, 3 * columns + 2 * tile + 4 * chunk
+
+
+_outer_product_mean = define(
+    "outer_product_mean", _Inputs, _forward, _backward, _results, n_differentiable=7, workspace=_workspace
+)
 
 
 def _columns(inputs: _Inputs, norm: ChunkedNorm, index: int) -> Tensor:

@@ -77,4 +77,10 @@ def _backward(grad: Tensor, inputs: _Inputs, *_: Tensor) -> tuple[Tensor, ...]:
     return z_grad, *norm.gradients(z), weight_grad.to(weight.dtype)
 
 
-_pair_bias = define("pair_bias", _Inputs, _forward, _backward, _results, n_differentiable=4)
+def _workspace(inputs: _Inputs) -> tuple[int, int]:
+    """A chunk's norm and its gradient."""
+    tokens = min(inputs.rows, inputs.z.shape[1]) * inputs.z.shape[2] * inputs.z.shape[3]
+    return 2 * tokens, 4 * tokens
+
+
+_pair_bias = define("pair_bias", _Inputs, _forward, _backward, _results, n_differentiable=4, workspace=_workspace)

@@ -80,6 +80,7 @@ def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
     for part in rows_in_slices(len(x), inputs.rows):
         hidden = linear_1(norm(x[part], kept.dtype), out=kept[part] if inputs.keep else None).relu_()
         linear_2(hidden, out=out[part])
+        del hidden  # before the next chunk's
     return out, kept, nothing
 
 
@@ -95,7 +96,15 @@ def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[T
         hidden_grad = linear_2.backward(grad[part].reshape(len(tokens), -1), hidden)
         hidden_grad = torch.ops.aten.threshold_backward(hidden_grad, hidden, 0)
         x_grad[part] = norm.backward(linear_1.backward(hidden_grad, tokens)).view(x[part].shape)
+        del hidden, hidden_grad  # before the next chunk's
     return x_grad, *norm.gradients(x), *linear_1.gradients(), *linear_2.gradients()
 
 
-_transition = define("transition", _Inputs, _forward, _backward, _results, n_differentiable=7)
+def _workspace(inputs: _Inputs) -> tuple[int, int]:
+    """A chunk's hidden layer and its gradient."""
+    tokens = min(inputs.rows, len(inputs.x)) * inputs.x.shape[1]
+    c, hidden = inputs.x.shape[2], len(inputs.weight_1)
+    return tokens * (2 * c + hidden), tokens * (4 * c + 3 * hidden)
+
+
+_transition = define("transition", _Inputs, _forward, _backward, _results, n_differentiable=7, workspace=_workspace)

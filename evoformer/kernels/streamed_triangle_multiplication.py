@@ -13,6 +13,7 @@ from evoformer.execution import Execution, rows_in_slices
 from evoformer.kernels.kernel import Kernel
 from evoformer.kernels.operator import define
 from evoformer.kernels.parts import TriangleParts
+from evoformer.kernels.reference import ALL
 from evoformer.kernels.streaming import (
     ChunkedLinear,
     ChunkedNorm,
@@ -98,7 +99,8 @@ def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
     gate, project = ChunkedLinear(inputs.g_weight, inputs.g_bias), ChunkedLinear(inputs.z_weight, inputs.z_bias)
     for b in range(len(inputs.z)):
         z, mask = _positions(inputs, b)
-        x = _edges_and_sums(inputs, norm_in, z, mask, *((all_edges[b], all_x[b]) if inputs.keep else ()))[1]
+        edges, x = (all_edges[b], all_x[b]) if inputs.keep else _room_beside(inputs, out[b])
+        _write_sums(inputs, norm_in, z, mask, edges, x)
         update = out[b].view(z.shape)
         for part in rows_in_slices(len(z), inputs.chunk):
             g = gate(norm_in(z[part], x.dtype)).sigmoid_()
@@ -114,7 +116,11 @@ def _backward(grad: Tensor, inputs: _Inputs, all_edges: Tensor, all_x: Tensor) -
     dtype, c = inputs.weight.dtype, len(inputs.weight) // 4
     for b in range(len(inputs.z)):
         z, mask = _positions(inputs, b)
-        edges, x = (all_edges[b], all_x[b]) if inputs.keep else _edges_and_sums(inputs, norm_in, z, mask)
+        if inputs.keep:
+            edges, x = all_edges[b], all_x[b]
+        else:
+            edges, x = _room(inputs)
+            _write_sums(inputs, norm_in, z, mask, edges, x)
         x_grad = torch.empty_like(x)
         z_grad, out_grad = z_grads[b].view(z.shape), grad[b].reshape(z.shape)
         for part in rows_in_slices(len(z), inputs.chunk):
@@ -128,7 +134,7 @@ def _backward(grad: Tensor, inputs: _Inputs, all_edges: Tensor, all_x: Tensor) -
         del edges, x, x_grad
         for part in rows_in_slices(len(z), inputs.chunk):
             tokens = norm_in(z[part], dtype)
-            packed = _packed(inputs, tokens)
+            packed = _packed(inputs, tokens).flatten(0, 1)
             for (p, g), edge_grad in zip(packed.view(2, 2, c, -1), edges_grad.view(2, c, -1), strict=True):
                 edge_grad = edge_grad[:, part] if mask is None else edge_grad[:, part] * mask[part]
                 p_grad = edge_grad * g.sigmoid_()
@@ -137,6 +143,7 @@ def _backward(grad: Tensor, inputs: _Inputs, all_edges: Tensor, all_x: Tensor) -
             add_product(weight_grad, packed, tokens)
             bias_grad += packed.sum(1)
             z_grad[part] = norm_in.backward(torch.addmm(z_grad[part].to(dtype), packed.t(), inputs.weight))
+            del packed, p, g, p_grad, edge_grad  # before the next chunk's
     return (
         z_grads,
         *norm_in.gradients(inputs.z),
@@ -148,8 +155,19 @@ def _backward(grad: Tensor, inputs: _Inputs, all_edges: Tensor, all_x: Tensor) -
     )
 
 
+def _workspace(inputs: _Inputs) -> tuple[int, int]:
+    """Edges, sums and their gradients of one batch index, as far as they are not kept, and a chunk.
+
+    The forward pass makes the edges in the memory of the result where it keeps none.
+    """
+    _, N_res, _, c_z = inputs.z.shape
+    edges = len(inputs.weight) // 4 * N_res * N_res
+    chunk = min(inputs.chunk, N_res * N_res) * (len(inputs.weight) + 4 * c_z)
+    return (0 if inputs.keep else edges) + chunk, (3 if inputs.keep else 6) * edges + chunk
+
+
 _triangle_multiplication = define(
-    "triangle_multiplication", _Inputs, _forward, _backward, _results, n_differentiable=11
+    "triangle_multiplication", _Inputs, _forward, _backward, _results, n_differentiable=11, workspace=_workspace
 )
 
 
@@ -164,36 +182,43 @@ def _channels_last(x: Tensor, part: slice) -> Tensor:
     return x.flatten(1)[:, part].contiguous().t()
 
 
-def _packed(inputs: _Inputs, tokens: Tensor) -> Tensor:
-    """Projections and gates of some positions, channels first: [4 c, tokens]."""
-    return torch.addmm(inputs.bias[:, None], inputs.weight, tokens.t())
+def _packed(inputs: _Inputs, tokens: Tensor, channels: slice = ALL) -> Tensor:
+    """Projections and gates of some positions, channels first: a's, a's gate's, b's, b's gate's, [4, c, tokens]."""
+    weight = inputs.weight.unflatten(0, (4, -1))[:, channels].flatten(0, 1)
+    bias = inputs.bias.unflatten(0, (4, -1))[:, channels].reshape(-1, 1)
+    return torch.addmm(bias, weight, tokens.t()).unflatten(0, (4, -1))
 
 
-def _edges_and_sums(
-    inputs: _Inputs,
-    norm: ChunkedNorm,
-    z: Tensor,
-    mask: Tensor | None,
-    edges: Tensor | None = None,
-    x: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The gated projections a and b, [2, c, N_res, N_res], and the sums of their products, [c, N_res, N_res].
-
-    They are written into `edges` and `x` where these are given.
-    """
+def _room(inputs: _Inputs) -> tuple[Tensor, Tensor]:
+    """Memory for the edges a and b, [2, c, N_res, N_res], and for the sums of their products, [c, N_res, N_res]."""
     c, N_res = len(inputs.weight) // 4, inputs.z.shape[1]
-    if edges is None:
-        edges = inputs.weight.new_empty(2, c, N_res, N_res)
-    columns = edges.view(2, c, len(z))
-    for part in rows_in_slices(len(z), inputs.chunk):
-        packed = _packed(inputs, norm(z[part], inputs.weight.dtype)).view(2, 2, c, -1)
-        for (p, g), edge in zip(packed, columns[:, :, part], strict=True):
-            torch.mul(g.sigmoid_(), p, out=edge)
-            if mask is not None:
-                edge *= mask[part]
+    return inputs.weight.new_empty(2, c, N_res, N_res), inputs.weight.new_empty(c, N_res, N_res)
+
+
+def _room_beside(inputs: _Inputs, out: Tensor) -> tuple[Tensor, Tensor]:
+    """As `_room`, but the edges of some channels at a time lie in the memory of the result, which comes last."""
+    c, N_res = len(inputs.weight) // 4, inputs.z.shape[1]
+    channels = min(c, out.numel() // (2 * N_res * N_res))
+    if 4 * channels < c:
+        return _room(inputs)
+    edges = out.view(-1)[: 2 * channels * N_res * N_res].view(2, channels, N_res, N_res)
+    return edges, inputs.weight.new_empty(c, N_res, N_res)
+
+
+def _write_sums(inputs: _Inputs, norm: ChunkedNorm, z: Tensor, mask: Tensor | None, edges: Tensor, x: Tensor) -> None:
+    """Write the sums of the products of the gated projections into x, for as many channels at a time as edges has."""
     a, b = edges
     left, right = (a, b.transpose(1, 2)) if inputs.outgoing else (a.transpose(1, 2), b)
-    return edges, torch.bmm(left, right) if x is None else torch.bmm(left, right, out=x)
+    for channels in rows_in_slices(len(x), len(a)):
+        n = channels.stop - channels.start
+        for part in rows_in_slices(len(z), inputs.chunk):
+            p, g = _packed(inputs, norm(z[part], x.dtype), channels).unflatten(0, (2, 2)).unbind(1)
+            columns = edges[:, :n].flatten(2)[..., part]
+            torch.mul(g.sigmoid_(), p, out=columns)
+            if mask is not None:
+                columns *= mask[part]
+            del p, g  # before the next chunk's
+        torch.bmm(left[:n], right[:n], out=x[channels])
 
 
 def _edges_backward(inputs: _Inputs, edges: Tensor, x_grad: Tensor) -> Tensor:
