@@ -22,6 +22,7 @@ from evoformer.layers.self_attention import MultiHeadSelfAttention, SelfAttentio
 from evoformer.layers.transition import MSATransition, PairTransition
 from evoformer.layers.triangle_attention import TriangleAttention
 from evoformer.layers.triangle_multiplication import TriangleMultiplication
+from evoformer.memory import estimate_memory
 from evoformer.trunk import Trunk
 from evoformer.weights.load import export_weights, load_weights
 from evoformer.weights.names import WeightsError
@@ -63,6 +64,7 @@ __all__ = [
     "build_trunk",
     "collate",
     "contact_precision",
+    "estimate_memory",
     "export_weights",
     "kernels_used",
     "load_weights",
