@@ -1,7 +1,7 @@
 """How a model runs: with which kernel, in what slices, with what recomputed. Set from outside, in no signature."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import torch
@@ -36,17 +36,11 @@ class Execution:
     slice_size: int | None = None
     recompute: Recompute = "none"
     in_place: bool = False
-    _kernels: Mapping[Op, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.kernel, str):
-            kernels = dict.fromkeys(get_args(Op), self.kernel)
-        else:
-            for op in self.kernel:
-                if op not in get_args(Op):
-                    raise ValueError(f"kernel names the op {op!r}, expected one of {', '.join(get_args(Op))}")
-            kernels = {op: self.kernel.get(op, "auto") for op in get_args(Op)}
-        object.__setattr__(self, "_kernels", kernels)
+        for op in () if isinstance(self.kernel, str) else self.kernel:
+            if op not in get_args(Op):
+                raise ValueError(f"kernel names the op {op!r}, expected one of {', '.join(get_args(Op))}")
         if self.slice_size is not None and self.slice_size < 1:
             raise ValueError(f"slice_size is {self.slice_size}, expected at least 1 or None")
         if self.recompute not in get_args(Recompute):
@@ -54,7 +48,7 @@ class Execution:
 
     def kernel_of(self, op: Op) -> str:
         """The name of the kernel asked for, or "auto"."""
-        return self._kernels[op]
+        return self.kernel if isinstance(self.kernel, str) else self.kernel.get(op, "auto")
 
 
 @runtime_checkable

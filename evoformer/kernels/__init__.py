@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from evoformer.errors import InputError
 from evoformer.execution import Execution, Op
 from evoformer.kernels import (
     cuequivariance,
@@ -53,7 +54,7 @@ KERNELS: dict[Op, list[Kernel]] = {
 _records: list[Counter[tuple[Op, str]]] = []
 
 
-class KernelError(ValueError):
+class KernelError(InputError):
     """The kernel asked for is unknown or cannot serve."""
 
 

@@ -13,6 +13,7 @@ from evoformer.config import ModelConfig, model_config
 from evoformer.contacts.precision import contact_precision
 from evoformer.errors import InputError
 from evoformer.evaluation import score_family, summarize
+from evoformer.execution import Execution, set_execution
 from evoformer.features.families import Family
 from evoformer.features.identity import pairwise_identity
 from evoformer.losses import distogram_loss, masked_msa_loss, separation_weights
@@ -31,6 +32,7 @@ class ContactModule(LightningModule):
         warmup_steps: steps over which the learning rate rises.
         weight_decay: on matrices.
         masked_msa_weight: what the masked-MSA loss counts beside the distogram loss.
+        execution: with which kernels the model runs, and what its backward pass recomputes.
 
     Raises:
         ValueError: a number is negative, or the learning rate 0.
@@ -43,6 +45,7 @@ class ContactModule(LightningModule):
         warmup_steps: int = 40,
         weight_decay: float = 0.01,
         masked_msa_weight: float = 0.1,
+        execution: Execution = Execution(),  # noqa: B008  frozen
     ) -> None:
         super().__init__()
         # Lightning's `load_from_checkpoint` passes the plain dict that the checkpoint holds.
@@ -58,6 +61,7 @@ class ContactModule(LightningModule):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected 0 or more")
         self.model = ContactModel(self.config)
+        set_execution(self.model, execution)
         self.test_scores: list[dict[str, dict[int, float]]] = []
         self.test_families: list[Family] = []
         self.report: Report | None = None
