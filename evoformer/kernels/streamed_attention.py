@@ -29,7 +29,7 @@ from evoformer.kernels.streaming import (
     rows_of,
 )
 
-LOGIT_TOKENS = 128  # rows whose logits are made together have at most so many tokens, one row at least
+LOGITS = 2**18  # of the rows whose logits are made together, one row at least: 1 MiB in float32
 
 
 def gated_attention(
@@ -164,7 +164,7 @@ def _workspace(inputs: _Inputs) -> tuple[int, int]:
     """A chunk's projections and the logits of a few rows."""
     _, rows, N, c_in = inputs.x.shape
     tokens = min(inputs.rows, rows) * N
-    logits = inputs.N_head * N * max(N, LOGIT_TOKENS)
+    logits = max(inputs.N_head * N * N, LOGITS)
     packed, width = len(inputs.weight), inputs.width
     return tokens * (2 * c_in + packed + 2 * width), tokens * (4 * c_in + 2 * packed + 8 * width) + 2 * logits
 
@@ -200,10 +200,9 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def _groups(rows: int, N: int, dtype: torch.dtype) -> Iterator[slice]:
-    """Few rows, so that their logits stay in the cache; those of low precision may be more."""
-    tokens = LOGIT_TOKENS if dtype in (torch.float32, torch.float64) else 4 * LOGIT_TOKENS
-    return rows_in_slices(rows, max(1, tokens // N))
+def _groups(rows: int, N_head: int, N: int) -> Iterator[slice]:
+    """Few rows, so that their logits stay in the cache."""
+    return rows_in_slices(rows, max(1, LOGITS // (N_head * N * N)))
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, masked: Tensor | None) -> Tensor:
@@ -213,7 +212,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, masked: Tensor
         o = F.scaled_dot_product_attention(q, k, v, attn_mask=None if bias is None else bias[None], scale=1.0)
         return o.transpose(1, 2).reshape(rows, N, N_head * c)
     out = q.new_empty(rows, N, N_head, c)
-    for group in _groups(rows, N, q.dtype):
+    for group in _groups(rows, N_head, N):
         heads = [t[group].reshape(-1, N, c) for t in (q, k, v)]
         a = _weights(heads[0], heads[1], bias, None if masked is None else masked[group])
         out[group] = torch.bmm(a, heads[2]).view(-1, N_head, N, c).transpose(1, 2)
@@ -254,7 +253,7 @@ def _attend_backward(
     """
     rows, N, width = o_grad.shape
     c = width // N_head
-    for group in _groups(rows, N, packed.dtype):
+    for group in _groups(rows, N_head, N):
         heads = _qkv(packed[group], N_head, c).permute(2, 0, 3, 1, 4).reshape(3, -1, N, c)
         q, k, v = heads
         o_grads = o_grad[group].unflatten(-1, (N_head, c)).transpose(1, 2).reshape(-1, N, c)

@@ -7,7 +7,7 @@ from torch.autograd import forward_ad
 from evoformer.kernels.parts import Norm
 
 CHUNK_TOKENS = 2048  # a chunk's intermediates, some 8 MiB in float32, stay in the cache and below malloc's fresh pages
-SMALL = 2**20  # elements of an intermediate
+SMALL = 2**21  # elements of an intermediate: below, plain autograd is as fast
 LAYER_NORM_EPS = 1e-5
 ABSORBING = -1e30  # added to a logit it absorbs it, so all masked keys are alike, in float32 and in float64
 
@@ -118,7 +118,7 @@ def is_small(elements: int) -> bool:
 
     A size that is not known while a graph is exported is not small.
     """
-    return isinstance(elements, int) and elements <= SMALL
+    return isinstance(elements, int) and elements < SMALL
 
 
 def refusal(x: Tensor, *parts: nn.Module | None) -> str | None:

@@ -25,7 +25,7 @@ LEADS = pytest.mark.parametrize("lead", [None, 0, 1, 2], ids=["none", "for all",
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "CHUNK_TOKENS", 12)
-    monkeypatch.setattr(streamed_attention, "LOGIT_TOKENS", 12)
+    monkeypatch.setattr(streamed_attention, "LOGITS", 2 * N_head * 6**2)
 
 
 def assert_agree(mha: MultiHeadAttention, inputs: Sequence[Tensor], mask: Tensor | None = None) -> None:

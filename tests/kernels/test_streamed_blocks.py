@@ -44,7 +44,7 @@ TRAINING = pytest.mark.parametrize("training", [False, True], ids=["evaluation",
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "CHUNK_TOKENS", 2 * N_res)
-    monkeypatch.setattr(streamed_attention, "LOGIT_TOKENS", 2 * N_res)
+    monkeypatch.setattr(streamed_attention, "LOGITS", 2 * N_head * N_res**2)
 
 
 def problem(

@@ -33,7 +33,7 @@ DTYPE = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "CHUNK_TOKENS", 2 * N_res)
-    monkeypatch.setattr(streamed_attention, "LOGIT_TOKENS", 2 * N_res)
+    monkeypatch.setattr(streamed_attention, "LOGITS", 2 * N_head * N_res**2)
 
 
 @LAYER
