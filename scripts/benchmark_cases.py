@@ -238,7 +238,7 @@ def ops_of(name: str) -> set[Op]:
 class Workload:
     """The module, the inputs and the gradient of the output of a job, all random; kernels may change later.
 
-    With a backward pass the module trains, dropout included, and all inputs and weights get gradients.
+    With a backward pass all inputs and weights get gradients. Dropout is off.
     """
 
     def __init__(self, job: Job) -> None:
@@ -257,7 +257,7 @@ class Workload:
             return torch.randn(shapes[letter], dtype=dtype, device=device)
 
         torch.manual_seed(0)
-        self.module = _random_weights(case.make()).to(device, dtype).train(job.backward)
+        self.module = _random_weights(case.make()).to(device, dtype).eval()
         self.inputs = [random(letter).requires_grad_(job.backward) for letter in case.inputs]
         self.gradients = [random(letter) for letter in case.outputs] if job.backward else []
         self.leaves = [*self.inputs, *self.module.parameters()]

@@ -96,7 +96,7 @@ def test_another_module_is_an_error():
 )
 def test_a_process_needs_what_is_estimated(N_seq, N_res, direction, kernel, recompute):
     job = Job(op="block", N_seq=N_seq, N_res=N_res, direction=direction, kernel=kernel, recompute=recompute)
-    block = EvoformerBlock().train()
+    block = EvoformerBlock().eval()
     set_execution(block, job.execution())
     training = direction == "forward+backward"
     inputs = 4 * (N_seq * N_res * 256 + N_res * N_res * 128)

@@ -1,4 +1,4 @@
-"""The README's Python runs as it stands."""
+"""The Python of the README and of the page on speed and memory runs as it stands."""
 
 import re
 from pathlib import Path
@@ -10,8 +10,8 @@ import torch
 from evoformer import EvoformerBlock
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+PAGES = [(ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/performance.md")]
+SNIPPETS = [code for page in PAGES for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL)]
 
 
 def test_there_are_snippets():

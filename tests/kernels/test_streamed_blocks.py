@@ -10,6 +10,7 @@ from running import (
     HIDDEN,
     REFERENCE,
     STREAMED,
+    N_head,
     N_res,
     assert_same,
     c_m,

@@ -14,6 +14,7 @@ from running import (
     MASKED,
     REFERENCE,
     STREAMED,
+    N_head,
     N_res,
     N_seq,
     assert_same,
