@@ -10,8 +10,8 @@ import torch
 from evoformer import EvoformerBlock
 
 ROOT = Path(__file__).parents[1]
-PAGES = [(ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/performance.md")]
-SNIPPETS = [code for page in PAGES for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL)]
+README, PERFORMANCE = ((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/performance.md"))
+SNIPPETS = [code for page in (README, PERFORMANCE) for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL)]
 
 
 def test_there_are_snippets():
