@@ -89,7 +89,7 @@ def test_another_module_is_an_error():
     ("N_seq", "N_res", "direction", "kernel", "recompute"),
     [
         (128, 256, "forward+backward", "streamed", "none"),
-        (64, 320, "forward+backward", "streamed", "block"),
+        (128, 256, "forward+backward", "streamed", "layer"),
         (128, 384, "forward", "streamed", "none"),
         (64, 256, "forward+backward", "reference", "none"),
     ],
