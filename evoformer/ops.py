@@ -4,10 +4,11 @@
 """
 
 import math
+from typing import Any
 
 from torch import Tensor, nn
 
-from evoformer.execution import Execution
+from evoformer.execution import Execution, Op
 from evoformer.kernels import choose
 from evoformer.kernels.parts import AttentionParts, Norm, OuterProductParts, TransitionParts, TriangleParts
 from evoformer.kernels.reference import (
@@ -46,8 +47,7 @@ def gated_attention(
         mask: [B, rows, N], 0 hides a key
         returns: [B, rows, N, c_out]
     """
-    kernel = choose("attention", execution, x, parts, bias, mask)
-    return kernel.run(x, parts, bias, mask, execution=execution)
+    return _run("attention", execution, x, parts, bias, mask)
 
 
 def global_attention(
@@ -61,8 +61,7 @@ def global_attention(
         mask: [B, rows, N], 0 hides a key, and a position to the query
         returns: [B, rows, N, c_out]; without a gate, [B, rows, 1, c_out]
     """
-    kernel = choose("global_attention", execution, x, parts, bias, mask)
-    return kernel.run(x, parts, bias, mask, execution=execution)
+    return _run("global_attention", execution, x, parts, bias, mask)
 
 
 def pair_bias(z: Tensor, norm: Norm, linear: nn.Linear, execution: Execution) -> Tensor:
@@ -74,8 +73,7 @@ def pair_bias(z: Tensor, norm: Norm, linear: nn.Linear, execution: Execution) ->
         returns: [*, N_head, N_res, N_res]
     """
     flat = _one_batch_axis(z, 3)
-    kernel = choose("pair_bias", execution, flat, norm, linear)
-    bias = kernel.run(flat, norm, linear, execution=execution)
+    bias = _run("pair_bias", execution, flat, norm, linear)
     return bias.reshape(*z.shape[:-3], *bias.shape[1:])
 
 
@@ -88,8 +86,7 @@ def outer_product_mean(m: Tensor, parts: OuterProductParts, mask: Tensor | None,
         returns: [*, N_res, N_res, c_z]
     """
     flat, flat_mask = _one_batch_axis(m, 3), None if mask is None else _one_batch_axis(mask, 2)
-    kernel = choose("outer_product_mean", execution, flat, parts, flat_mask)
-    z = kernel.run(flat, parts, flat_mask, execution=execution)
+    z = _run("outer_product_mean", execution, flat, parts, flat_mask)
     return z.reshape(*m.shape[:-3], *z.shape[1:])
 
 
@@ -102,15 +99,18 @@ def triangle_multiplication(z: Tensor, parts: TriangleParts, mask: Tensor | None
         returns: [*, N_res, N_res, c_z]
     """
     flat, flat_mask = _one_batch_axis(z, 3), None if mask is None else _one_batch_axis(mask, 2)
-    kernel = choose("triangle_multiplication", execution, flat, parts, flat_mask)
-    return kernel.run(flat, parts, flat_mask, execution=execution).reshape(z.shape)
+    return _run("triangle_multiplication", execution, flat, parts, flat_mask).reshape(z.shape)
 
 
 def transition(x: Tensor, parts: TransitionParts, execution: Execution) -> Tensor:
     """A two-layer perceptron at each position: [*, c] to [*, c]."""
     flat = _one_batch_axis(x if x.ndim > 1 else x[None], 2)
-    kernel = choose("transition", execution, flat, parts)
-    return kernel.run(flat, parts, execution=execution).reshape(x.shape)
+    return _run("transition", execution, flat, parts).reshape(x.shape)
+
+
+def _run(op: Op, execution: Execution, *operands: Any) -> Tensor:
+    """The result of the kernel that is chosen."""
+    return choose(op, execution, *operands).run(*operands, execution=execution)
 
 
 def _one_batch_axis(x: Tensor, n: int) -> Tensor:

@@ -16,10 +16,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from evoformer.kernels import reference
-from evoformer.kernels.kernel import InSlices
+from evoformer.kernels.kernel import InSlices, compute_dtype
 from evoformer.kernels.parts import AttentionParts
 from evoformer.kernels.reference import ALL
 
@@ -79,17 +78,5 @@ def other_width(parts: AttentionParts, widths: Sequence[int]) -> str | None:
 
 def other_dtype(x: Tensor, dtypes: Sequence[torch.dtype]) -> str | None:
     """The reason to refuse the dtype in which the core will run."""
-    dtype = dtype_of(x)
+    dtype = compute_dtype(x)
     return when(dtype not in dtypes, f"it runs in {dtype}, and the kernel knows {', '.join(map(str, dtypes))}")
-
-
-def dtype_of(x: Tensor) -> torch.dtype:
-    """In which the core will run."""
-    if torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
-        return torch.get_autocast_dtype(x.device.type)
-    return x.dtype
-
-
-def forward_mode() -> str | None:
-    """The reason to refuse where a forward-mode derivative is being taken."""
-    return when(forward_ad._current_level >= 0, "it has no forward-mode derivative")

@@ -15,8 +15,6 @@ from evoformer.execution import Execution, recomputed
 from evoformer.kernels.core import (
     absent,
     around,
-    dtype_of,
-    forward_mode,
     head_width,
     not_on_cuda,
     other_dtype,
@@ -24,7 +22,7 @@ from evoformer.kernels.core import (
     when,
     with_dead_rows,
 )
-from evoformer.kernels.kernel import Kernel, by_name_only
+from evoformer.kernels.kernel import Kernel, by_name_only, compute_dtype, forward_mode
 from evoformer.kernels.parts import AttentionParts, TriangleParts
 from evoformer.kernels.streaming import LAYER_NORM_EPS, refusal
 
@@ -46,7 +44,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, mask: Tensor
 
 def refuses_attention(x: Tensor, parts: AttentionParts, bias: Tensor | None, mask: Tensor | None) -> str | None:
     """Why it cannot serve as gated attention, or None."""
-    c, dtype = head_width(parts), dtype_of(x)
+    c, dtype = head_width(parts), compute_dtype(x)
     widest, step = (32, 4) if dtype == torch.float32 else (128, 8)
     return (
         absent(PACKAGE)
@@ -69,7 +67,7 @@ def triangle_multiplication(z: Tensor, parts: TriangleParts, mask: Tensor | None
 def _update(z: Tensor, parts: TriangleParts, mask: Tensor | None) -> Tensor:
     from cuequivariance_torch import triangle_multiplicative_update
 
-    dtype = dtype_of(z)
+    dtype = compute_dtype(z)
     weights = {
         "norm_in_weight": parts.norm_in.weight,
         "norm_in_bias": parts.norm_in.bias,

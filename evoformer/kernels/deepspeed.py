@@ -14,7 +14,6 @@ from torch import Tensor
 from evoformer.kernels.core import (
     absent,
     around,
-    forward_mode,
     head_width,
     not_on_cuda,
     other_dtype,
@@ -22,7 +21,7 @@ from evoformer.kernels.core import (
     when,
     with_dead_rows,
 )
-from evoformer.kernels.kernel import Kernel, by_name_only
+from evoformer.kernels.kernel import Kernel, by_name_only, forward_mode
 from evoformer.kernels.parts import AttentionParts
 from evoformer.kernels.reference import MASKED_LOGIT
 

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from evoformer.execution import Execution, in_slices, recomputed
 
@@ -22,6 +24,19 @@ def always(*operands: Any) -> bool:
 def by_name_only(*operands: Any) -> bool:
     """Suits nothing: for a kernel that "auto" does not take."""
     return False
+
+
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """The dtype in which an input or a weight enters a matrix product: autocast's where it is on, and else its own."""
+    device = x.device.type
+    if torch.is_autocast_enabled(device) and x.dtype != torch.float64:
+        return torch.get_autocast_dtype(device)
+    return x.dtype
+
+
+def forward_mode() -> str | None:
+    """The reason to refuse where a forward-mode derivative is being taken."""
+    return "it has no forward-mode derivative" if forward_ad._current_level >= 0 else None
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from evoformer.kernels.core import around, forward_mode, seen_keys, when, with_dead_rows
-from evoformer.kernels.kernel import Kernel, by_name_only
+from evoformer.kernels.core import around, seen_keys, when, with_dead_rows
+from evoformer.kernels.kernel import Kernel, by_name_only, forward_mode
 from evoformer.kernels.parts import AttentionParts
 
 HIDING = 2.0**15  # its square, 1e9, hides a key; float16 and bfloat16 hold it

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from evoformer.execution import Execution, rows_in_slices
-from evoformer.kernels.kernel import Kernel
+from evoformer.kernels.kernel import Kernel, compute_dtype
 from evoformer.kernels.operator import define
 from evoformer.kernels.parts import AttentionParts
 from evoformer.kernels.streaming import (
@@ -21,12 +21,13 @@ from evoformer.kernels.streaming import (
     ChunkedNorm,
     accumulator,
     bias_of,
-    compute_dtype,
+    chunks,
     is_recorded,
     is_small,
     norm_parameters,
     refusal,
     rows_of,
+    wide,
 )
 
 LOGITS = 2**18  # of the rows whose logits are made together, one row at least: 1 MiB in float32
@@ -106,7 +107,7 @@ def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
     norm = ChunkedNorm(inputs.norm_weight, inputs.norm_bias)
     project, project_o = ChunkedLinear(inputs.weight, inputs.bias), ChunkedLinear(inputs.o_weight, inputs.o_bias)
     logit_biases = _logit_biases(inputs)
-    for b, part in _chunks(inputs):
+    for b, part in chunks(inputs.x, inputs.rows):
         packed = project(norm(x[b, part], dtype), out=kept[b, part] if inputs.keep else None)
         q, k, v, *gate = packed.view(-1, x.shape[2], packed.shape[-1]).split(inputs.width, -1)
         q, k, v = (t.unflatten(-1, (inputs.N_head, -1)).transpose(1, 2) for t in (q, k, v))
@@ -125,7 +126,7 @@ def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[T
     project, project_o = ChunkedLinear(inputs.weight, inputs.bias), ChunkedLinear(inputs.o_weight, inputs.o_bias)
     logit_biases = _logit_biases(inputs)
     pair_bias_grad = x.new_empty(0) if inputs.pair_bias is None else accumulator(inputs.pair_bias)
-    for b, part in _chunks(inputs):
+    for b, part in chunks(inputs.x, inputs.rows):
         tokens = norm(x[b, part], dtype)
         packed = kept[b, part] if inputs.keep else project(tokens).view(-1, x.shape[2], len(inputs.weight))
         packed_grad = torch.empty_like(packed)
@@ -172,19 +173,12 @@ def _workspace(inputs: _Inputs) -> tuple[int, int]:
 _attention = define("gated_attention", _Inputs, _forward, _backward, _results, n_differentiable=8, workspace=_workspace)
 
 
-def _chunks(inputs: _Inputs) -> Iterator[tuple[int, slice]]:
-    """Batch index and rows."""
-    for b in range(inputs.x.shape[0]):
-        for part in rows_in_slices(inputs.x.shape[1], inputs.rows):
-            yield b, part
-
-
 def _logit_biases(inputs: _Inputs) -> list[Tensor | None]:
     """The pair bias of each batch index, [N_head, N, N]; one for all where there is only one, or none."""
     if inputs.pair_bias is None:
         return [None]
     # PyTorch's fused attention takes its slow path for a mask that requires a gradient, even where none is recorded.
-    return list(inputs.pair_bias.detach().to(_wide(inputs.weight.dtype)).contiguous())
+    return list(inputs.pair_bias.detach().to(wide(inputs.weight.dtype)).contiguous())
 
 
 def _masked_logits(inputs: _Inputs, b: int, part: slice) -> Tensor | None:
@@ -192,12 +186,7 @@ def _masked_logits(inputs: _Inputs, b: int, part: slice) -> Tensor | None:
     if inputs.mask is None or inputs.mask[b, part].all():
         return None
     mask = inputs.mask[b, part]
-    return inputs.weight.new_zeros(mask.shape, dtype=_wide(inputs.weight.dtype)).masked_fill_(~mask, ABSORBING)
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """That of the logits."""
-    return torch.promote_types(dtype, torch.float32)
+    return inputs.weight.new_zeros(mask.shape, dtype=wide(inputs.weight.dtype)).masked_fill_(~mask, ABSORBING)
 
 
 def _groups(rows: int, N_head: int, N: int) -> Iterator[slice]:
@@ -225,7 +214,7 @@ def _weights(q: Tensor, k: Tensor, bias: Tensor | None, masked: Tensor | None) -
         logits = torch.baddbmm(bias, q, k.transpose(1, 2))
     else:
         logits = torch.bmm(q, k.transpose(1, 2))
-        logits = logits.to(_wide(q.dtype))
+        logits = logits.to(wide(q.dtype))
         if bias is not None:
             logits.view(-1, *bias.shape).add_(bias)
     if masked is not None:

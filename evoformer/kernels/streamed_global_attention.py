@@ -4,14 +4,13 @@ With one query a row, its key projection folds into the query, the value project
 the output, the same at every position, folds into the weights that the gate meets.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from evoformer.execution import Execution, rows_in_slices
-from evoformer.kernels.kernel import Kernel
+from evoformer.execution import Execution
+from evoformer.kernels.kernel import Kernel, compute_dtype
 from evoformer.kernels.operator import define
 from evoformer.kernels.parts import AttentionParts
 from evoformer.kernels.streaming import (
@@ -21,11 +20,12 @@ from evoformer.kernels.streaming import (
     accumulator,
     add_product,
     bias_of,
-    compute_dtype,
+    chunks,
     is_small,
     norm_parameters,
     refusal,
     rows_of,
+    wide,
 )
 
 
@@ -111,7 +111,7 @@ def _forward(inputs: _Inputs) -> tuple[Tensor, ...]:
     out, *nothing = _results(inputs)
     norm = ChunkedNorm(inputs.norm_weight, inputs.norm_bias)
     gate = ChunkedLinear(inputs.g_weight, inputs.g_bias)
-    for b, part in _chunks(inputs):
+    for b, part in chunks(inputs.x, inputs.rows):
         x = inputs.x[b, part]
         tokens = norm(x, out.dtype)
         heads = _heads(inputs, tokens.view(x.shape), _mask(inputs, b, part))
@@ -127,7 +127,7 @@ def _backward(grad: Tensor, inputs: _Inputs, *_: Tensor) -> tuple[Tensor, ...]:
     q_grad, k_grad, v_grad = (accumulator(t) for t in (inputs.q_weight, inputs.k_weight, inputs.v_weight))
     o_grad, o_bias_grad = accumulator(inputs.o_weight), accumulator(inputs.o_bias)
     dtype, c = inputs.o_weight.dtype, len(inputs.k_weight)
-    for b, part in _chunks(inputs):
+    for b, part in chunks(inputs.x, inputs.rows):
         mask = _mask(inputs, b, part)
         tokens = norm(inputs.x[b, part], dtype)
         x = tokens.view(inputs.x[b, part].shape)
@@ -181,12 +181,6 @@ _global_attention = define(
 )
 
 
-def _chunks(inputs: _Inputs) -> Iterator[tuple[int, slice]]:
-    for b in range(inputs.x.shape[0]):
-        for part in rows_in_slices(inputs.x.shape[1], inputs.rows):
-            yield b, part
-
-
 def _mask(inputs: _Inputs, b: int, part: slice) -> Tensor | None:
     """The mask of some rows, None where it hides nothing."""
     return None if inputs.mask is None or inputs.mask[b, part].all() else inputs.mask[b, part]
@@ -194,7 +188,7 @@ def _mask(inputs: _Inputs, b: int, part: slice) -> Tensor | None:
 
 def _mean_weights(x: Tensor, mask: Tensor | None) -> Tensor:
     """With which x [rows, N, c] is averaged over its unmasked positions: [rows, N]; all 0 without any."""
-    dtype = torch.promote_types(x.dtype, torch.float32)
+    dtype = wide(x.dtype)
     ones = x.new_ones(x.shape[:2], dtype=dtype) if mask is None else mask.to(dtype)
     return ones / (ones.sum(1, keepdim=True) + 1e-10)
 

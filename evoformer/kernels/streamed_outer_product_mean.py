@@ -8,20 +8,21 @@ import torch
 from torch import Tensor
 
 from evoformer.execution import Execution, rows_in_slices
-from evoformer.kernels.kernel import Kernel
+from evoformer.kernels.kernel import Kernel, compute_dtype
 from evoformer.kernels.operator import define
 from evoformer.kernels.parts import OuterProductParts
 from evoformer.kernels.streaming import (
+    ChunkedLinear,
     ChunkedNorm,
     accumulator,
     add_product,
     bias_of,
-    compute_dtype,
     is_recorded,
     is_small,
     norm_parameters,
     refusal,
     rows_of,
+    wide,
 )
 
 TILE = 64  # residues i of a tile
@@ -38,7 +39,7 @@ def outer_product_mean(m: Tensor, parts: OuterProductParts, mask: Tensor | None,
             torch.cat([bias_of(parts.a), bias_of(parts.b)]).to(dtype),
             parts.out.weight.to(dtype),
             bias_of(parts.out).to(dtype),
-            None if mask is None else mask.to(torch.promote_types(dtype, torch.float32)),
+            None if mask is None else mask.to(wide(dtype)),
             parts.eps,
             parts.centered,
             execution.slice_size or TILE,
@@ -91,7 +92,7 @@ def _results(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
 def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
     out, kept, nothing = _results(inputs)
     norm = ChunkedNorm(inputs.norm_weight, inputs.norm_bias)
-    weight = _swapped(inputs.out_weight).t()
+    project = ChunkedLinear(_swapped(inputs.out_weight), inputs.out_bias)
     for index in range(len(inputs.m)):
         both = _columns(inputs, norm, index)
         if inputs.keep:
@@ -99,7 +100,7 @@ def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
         a, b = _residues_first(both)
         scale = _scale(inputs, index)
         for i, j in _tiles(inputs):
-            update = torch.addmm(inputs.out_bias, _products(a[i], b[j]), weight)
+            update = project(_products(a[i], b[j]))
             torch.mul(update.view(out[index, i, j].shape), scale[i, j, None], out=out[index, i, j])
     return out, kept, nothing
 
@@ -107,32 +108,38 @@ def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
 def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[Tensor, ...]:
     m_grad = torch.empty_like(inputs.m)
     norm = ChunkedNorm(inputs.norm_weight, inputs.norm_bias)
-    weight, dtype = _swapped(inputs.out_weight), inputs.out_weight.dtype
-    grads = [accumulator(t) for t in (inputs.weight, inputs.bias, weight, inputs.out_bias)]
+    project = ChunkedLinear(_swapped(inputs.out_weight), inputs.out_bias)
+    weight_grad, bias_grad, dtype = accumulator(inputs.weight), accumulator(inputs.bias), inputs.out_weight.dtype
     N_seq, N_res = inputs.m.shape[1:3]
     for index in range(len(inputs.m)):
         a, b = _residues_first(kept[index] if inputs.keep else _columns(inputs, norm, index))
         a_grad, b_grad, scale = accumulator(a), accumulator(b), _scale(inputs, index)
         for i, j in _tiles(inputs):
-            sum_grad = (grad[index, i, j] * scale[i, j, None]).to(dtype).reshape(-1, len(weight))
-            add_product(grads[2], sum_grad.t(), _products(a[i], b[j]))
-            grads[3] += sum_grad.sum(0)
+            sum_grad = (grad[index, i, j] * scale[i, j, None]).to(dtype).flatten(0, 1)
             tile = b[j].flatten(0, 1)  # [(j d), N_seq]
-            products_grad = torch.mm(sum_grad, weight).view(len(a[i]), len(tile), -1)  # [i, (j d), c]
+            products_grad = project.backward(sum_grad, _products(a[i], b[j]))
+            products_grad = products_grad.view(len(a[i]), len(tile), -1)  # [i, (j d), c]
             a_grad[i] += torch.bmm(tile.t().expand(len(products_grad), -1, -1), products_grad)
             left = a[i].transpose(1, 2).reshape(-1, N_seq)  # [(i c), N_seq]
             add_product(b_grad[j].view(tile.shape), products_grad.transpose(0, 1).reshape(len(tile), -1), left)
             del products_grad  # before the next tile's
         both_grad = torch.cat((a_grad.transpose(0, 1), b_grad.permute(2, 0, 1)), -1).to(dtype)
         del a, b, a_grad, b_grad
-        _columns_backward(inputs, index, both_grad, grads[1])
+        _columns_backward(inputs, index, both_grad, bias_grad)
         for part in rows_in_slices(N_seq, rows_of(None, N_res)):
             tokens = norm(inputs.m[index, part], dtype)
             out_grad = both_grad[part].view(len(tokens), -1)
-            add_product(grads[0], out_grad.t(), tokens)
+            add_product(weight_grad, out_grad.t(), tokens)
             m_grad[index, part] = norm.backward(torch.mm(out_grad, inputs.weight)).view(m_grad[index, part].shape)
-    grads[2] = _swapped(grads[2])
-    return m_grad, *norm.gradients(inputs.m), *(t.to(dtype) for t in grads)
+    out_weight_grad, out_bias_grad = project.gradients()
+    return (
+        m_grad,
+        *norm.gradients(inputs.m),
+        weight_grad.to(dtype),
+        bias_grad.to(dtype),
+        _swapped(out_weight_grad),
+        out_bias_grad,
+    )
 
 
 def _workspace(inputs: _Inputs) -> tuple[int, int]:
@@ -157,7 +164,7 @@ def _columns(inputs: _Inputs, norm: ChunkedNorm, index: int) -> Tensor:
         tokens = norm(inputs.m[index, part], both.dtype)
         torch.mm(tokens, inputs.weight.t(), out=both[part].view(len(tokens), -1))
     if inputs.centered:
-        both -= torch.einsum("sr,src->rc", _mean_weights(inputs, index), both.to(_wide(both)))
+        both -= torch.einsum("sr,src->rc", _mean_weights(inputs, index), both.to(wide(both.dtype)))
     both += inputs.bias
     if inputs.mask is not None:
         both *= inputs.mask[index, ..., None]
@@ -168,7 +175,7 @@ def _columns_backward(inputs: _Inputs, index: int, grad: Tensor, bias_grad: Tens
     """Make the gradient of `_columns` that of the products with the weights, in place, and add to the bias's."""
     if inputs.mask is not None:
         grad *= inputs.mask[index, ..., None]
-    total = grad.sum(0, dtype=_wide(grad))  # [N_res, 2 c]
+    total = grad.sum(0, dtype=wide(grad.dtype))  # [N_res, 2 c]
     bias_grad += total.sum(0)
     if inputs.centered:
         grad -= _mean_weights(inputs, index)[..., None] * total
@@ -176,16 +183,20 @@ def _columns_backward(inputs: _Inputs, index: int, grad: Tensor, bias_grad: Tens
 
 def _mean_weights(inputs: _Inputs, index: int) -> Tensor:
     """With which a column is averaged over its sequences: [N_seq, N_res]."""
-    m = inputs.m[index]
-    ones = m.new_ones(m.shape[:2], dtype=_wide(m)) if inputs.mask is None else inputs.mask[index]
-    return ones / (ones.sum(0) + 1e-10)
+    mask = _mask(inputs, index)
+    return mask / (mask.sum(0) + 1e-10)
 
 
 def _scale(inputs: _Inputs, index: int) -> Tensor:
     """1 over the number of sequences that two residues share: [N_res, N_res]."""
-    m = inputs.m[index]
-    mask = m.new_ones(m.shape[:2], dtype=_wide(m)) if inputs.mask is None else inputs.mask[index]
+    mask = _mask(inputs, index)
     return 1 / (inputs.eps + mask.t() @ mask)
+
+
+def _mask(inputs: _Inputs, index: int) -> Tensor:
+    """The mask [N_seq, N_res], ones where there is none."""
+    m = inputs.m[index]
+    return m.new_ones(m.shape[:2], dtype=wide(m.dtype)) if inputs.mask is None else inputs.mask[index]
 
 
 def _tiles(inputs: _Inputs) -> Iterator[tuple[slice, slice]]:
@@ -212,7 +223,3 @@ def _swapped(weight: Tensor) -> Tensor:
     """Of the weights [c_z, c * c], with the two channels in the other order."""
     c = math.isqrt(weight.shape[1])
     return weight.unflatten(1, (c, c)).transpose(1, 2).flatten(1)
-
-
-def _wide(x: Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)

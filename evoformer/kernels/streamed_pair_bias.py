@@ -5,15 +5,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from evoformer.execution import Execution, rows_in_slices
-from evoformer.kernels.kernel import Kernel
+from evoformer.execution import Execution
+from evoformer.kernels.kernel import Kernel, compute_dtype
 from evoformer.kernels.operator import define
 from evoformer.kernels.parts import Norm
 from evoformer.kernels.streaming import (
     ChunkedNorm,
     accumulator,
     add_product,
-    compute_dtype,
+    chunks,
     is_small,
     norm_parameters,
     refusal,
@@ -58,22 +58,20 @@ def _forward(inputs: _Inputs) -> tuple[Tensor, ...]:
     z, norm_weight, norm_bias, weight, rows = inputs
     out, *nothing = _results(inputs)
     norm = ChunkedNorm(norm_weight, norm_bias)
-    for b in range(len(z)):
-        for part in rows_in_slices(z.shape[1], rows):
-            tokens = norm(z[b, part], weight.dtype)
-            out[b, :, part] = torch.mm(weight, tokens.t()).view(out[b, :, part].shape)
+    for b, part in chunks(z, rows):
+        tokens = norm(z[b, part], weight.dtype)
+        out[b, :, part] = torch.mm(weight, tokens.t()).view(out[b, :, part].shape)
     return out, *nothing
 
 
 def _backward(grad: Tensor, inputs: _Inputs, *_: Tensor) -> tuple[Tensor, ...]:
     z, norm_weight, norm_bias, weight, rows = inputs
     norm, z_grad, weight_grad = ChunkedNorm(norm_weight, norm_bias), torch.empty_like(z), accumulator(weight)
-    for b in range(len(z)):
-        for part in rows_in_slices(z.shape[1], rows):
-            tokens = norm(z[b, part], weight.dtype)
-            out_grad = grad[b, :, part].reshape(len(weight), -1)
-            add_product(weight_grad, out_grad, tokens)
-            z_grad[b, part] = norm.backward(torch.mm(out_grad.t(), weight)).view(z[b, part].shape)
+    for b, part in chunks(z, rows):
+        tokens = norm(z[b, part], weight.dtype)
+        out_grad = grad[b, :, part].reshape(len(weight), -1)
+        add_product(weight_grad, out_grad, tokens)
+        z_grad[b, part] = norm.backward(torch.mm(out_grad.t(), weight)).view(z[b, part].shape)
     return z_grad, *norm.gradients(z), weight_grad.to(weight.dtype)
 
 

@@ -6,14 +6,13 @@ import torch
 from torch import Tensor
 
 from evoformer.execution import Execution, rows_in_slices
-from evoformer.kernels.kernel import Kernel
+from evoformer.kernels.kernel import Kernel, compute_dtype
 from evoformer.kernels.operator import define
 from evoformer.kernels.parts import TransitionParts
 from evoformer.kernels.streaming import (
     ChunkedLinear,
     ChunkedNorm,
     bias_of,
-    compute_dtype,
     is_recorded,
     is_small,
     norm_parameters,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from evoformer.execution import Execution, rows_in_slices
-from evoformer.kernels.kernel import Kernel
+from evoformer.kernels.kernel import Kernel, compute_dtype
 from evoformer.kernels.operator import define
 from evoformer.kernels.parts import TriangleParts
 from evoformer.kernels.reference import ALL
@@ -20,7 +20,6 @@ from evoformer.kernels.streaming import (
     accumulator,
     add_product,
     bias_of,
-    compute_dtype,
     is_recorded,
     is_small,
     norm_parameters,

@@ -1,9 +1,13 @@
 """What the streamed kernels share: the size of a chunk, its LayerNorm, sums of products, and when to refuse."""
 
+from collections.abc import Iterator
+from functools import cached_property
+
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
+from evoformer.execution import rows_in_slices
+from evoformer.kernels.kernel import forward_mode
 from evoformer.kernels.parts import Norm
 
 CHUNK_TOKENS = 2048  # a chunk's intermediates, some 8 MiB in float32, stay in the cache and below malloc's fresh pages
@@ -53,7 +57,16 @@ class ChunkedLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         self.weight, self.bias = weight, bias
-        self.weight_grad, self.bias_grad = accumulator(weight), accumulator(bias)
+
+    @cached_property
+    def weight_grad(self) -> Tensor:
+        """Made when the first backward pass adds to it."""
+        return accumulator(self.weight)
+
+    @cached_property
+    def bias_grad(self) -> Tensor:
+        """As `weight_grad`."""
+        return accumulator(self.bias)
 
     def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
         """x W^T + b of x [tokens, c_in], into `out` [*, c_out] where it is given."""
@@ -76,7 +89,19 @@ class ChunkedLinear:
 
 def accumulator(x: Tensor) -> Tensor:
     """Zeros like x, in float32 at least."""
-    return torch.zeros_like(x, dtype=torch.promote_types(x.dtype, torch.float32))
+    return torch.zeros_like(x, dtype=wide(x.dtype))
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """float32, or the dtype itself where it is wider: for sums, softmax and logits."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def chunks(x: Tensor, size: int) -> Iterator[tuple[int, slice]]:
+    """Batch index and rows of each chunk of x [B, rows, *], which has `size` rows at most."""
+    for b in range(x.shape[0]):
+        for part in rows_in_slices(x.shape[1], size):
+            yield b, part
 
 
 def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
@@ -85,14 +110,6 @@ def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         total.addmm_(a, b)
     else:
         total += a @ b
-
-
-def compute_dtype(weight: Tensor) -> torch.dtype:
-    """The dtype of the matrix products: autocast's where it is on, and the weights' own otherwise."""
-    device = weight.device.type
-    if torch.is_autocast_enabled(device) and weight.dtype != torch.float64:
-        return torch.get_autocast_dtype(device)
-    return weight.dtype
 
 
 def is_recorded(*inputs: Tensor | nn.Module | None) -> bool:
@@ -138,9 +155,7 @@ def refusal(x: Tensor, *parts: nn.Module | None) -> str | None:
         dtypes = {p.dtype for p in part.parameters()} - {x.dtype}
         if dtypes and not torch.is_autocast_enabled(x.device.type):
             return f"x is {x.dtype}, the parameters of a {name} are {dtypes.pop()}"
-    if forward_ad._current_level >= 0:
-        return "it has no forward-mode derivative"
-    return None
+    return forward_mode()
 
 
 def rows_of(slice_size: int | None, tokens: int, factor: int = 1) -> int:

@@ -13,7 +13,6 @@ from evoformer.execution import Execution
 from evoformer.kernels.core import (
     absent,
     around,
-    forward_mode,
     not_on_cuda,
     other_dtype,
     other_width,
@@ -21,7 +20,7 @@ from evoformer.kernels.core import (
     when,
     with_dead_rows,
 )
-from evoformer.kernels.kernel import Kernel, by_name_only
+from evoformer.kernels.kernel import Kernel, by_name_only, forward_mode
 from evoformer.kernels.parts import AttentionParts
 
 WIDTHS = (16, 32, 64, 128)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from evoformer.kernels.core import absent, forward_mode, not_on_cuda, other_dtype, other_width
-from evoformer.kernels.kernel import InSlices, Kernel, by_name_only
+from evoformer.kernels.core import absent, not_on_cuda, other_dtype, other_width
+from evoformer.kernels.kernel import InSlices, Kernel, by_name_only, forward_mode
 from evoformer.kernels.operator import define
 from evoformer.kernels.parts import AttentionParts
 from evoformer.kernels.reference import ALL

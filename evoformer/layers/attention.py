@@ -110,8 +110,7 @@ class MultiHeadAttention(nn.Module):
         # All axes that the bias has come first, as one; the rows, which share it, follow.
         n_lead = max(len(batch) - 1, 0) if bias is None else bias.ndim - 3
         if bias is not None:
-            bias = _aligned(bias, batch, (self.N_head, 1 if self.is_global else N, N), "bias")
-            bias = bias.reshape(*bias.shape[:n_lead], *bias.shape[-3:])
+            _check_leads(bias, batch, (self.N_head, 1 if self.is_global else N, N), "bias")
             if all(size == 1 for size in bias.shape[:n_lead]):
                 bias, n_lead = bias.reshape(1, *bias.shape[-3:]), 0
             else:
@@ -148,11 +147,8 @@ class MultiHeadAttention(nn.Module):
         return x.movedim(self._axis(x), -2)
 
 
-def _aligned(x: Tensor, batch: torch.Size, tail: tuple[int, ...], name: str) -> Tensor:
-    """View x, [leading part of batch, *tail], so that it broadcasts to [*batch, *tail] from the left.
-
-    Broadcasting from the right would pair a batch axis with N_seq where the two lengths happen to agree.
-    """
+def _check_leads(x: Tensor, batch: torch.Size, tail: tuple[int, ...], name: str) -> None:
+    """Raise a ValueError unless x is [leading part of batch, *tail]; an axis of batch may have length 1 in x."""
     n_lead = x.ndim - len(tail)
     fits = (
         0 <= n_lead <= len(batch)
@@ -163,5 +159,14 @@ def _aligned(x: Tensor, batch: torch.Size, tail: tuple[int, ...], name: str) -> 
         raise ValueError(
             f"{name} has shape {tuple(x.shape)}, expected {(*batch, *tail)} or a leading part of its batch"
         )
+
+
+def _aligned(x: Tensor, batch: torch.Size, tail: tuple[int, ...], name: str) -> Tensor:
+    """View x, [leading part of batch, *tail], so that it broadcasts to [*batch, *tail] from the left.
+
+    Broadcasting from the right would pair a batch axis with N_seq where the two lengths happen to agree.
+    """
+    _check_leads(x, batch, tail, name)
+    n_lead = x.ndim - len(tail)
     missing = (1,) * (len(batch) - n_lead)
     return x.reshape(*x.shape[:n_lead], *missing, *x.shape[n_lead:])
