@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from evoformer.execution import Execution, rows_in_slices
@@ -19,6 +19,7 @@ from evoformer.kernels.streaming import (
     ABSORBING,
     ChunkedLinear,
     ChunkedNorm,
+    Scratch,
     accumulator,
     bias_of,
     chunks,
@@ -41,14 +42,13 @@ def gated_attention(
     scale = (parts.o.weight.shape[1] // parts.N_head) ** -0.5
     # The scale of the queries goes into their weights; autograd takes the packing apart again.
     weight = torch.cat([parts.q.weight * scale, *(part.weight for part in projections[1:])])
-    biases = [bias_of(part) for part in projections]
     dtype = compute_dtype(weight)
     return _attention(
         _Inputs(
             x,
             *norm_parameters(parts.norm),
             weight.to(dtype),
-            torch.cat([biases[0] * scale, *biases[1:]]).to(dtype),
+            _bias(projections, scale).to(dtype),
             parts.o.weight.to(dtype),
             bias_of(parts.o).to(dtype),
             bias,
@@ -79,7 +79,7 @@ class _Inputs(NamedTuple):
     norm_weight: Tensor | None
     norm_bias: Tensor | None
     weight: Tensor  # queries, keys, values and, where there are any, gates: [4 * N_head * c, c_in]
-    bias: Tensor
+    bias: Tensor  # of the last of these, from the first on that has one
     o_weight: Tensor
     o_bias: Tensor
     pair_bias: Tensor | None  # [B or 1, N_head, N, N]
@@ -93,50 +93,57 @@ class _Inputs(NamedTuple):
         """N_head * c."""
         return self.o_weight.shape[1]
 
+    @property
+    def is_gated(self) -> bool:
+        """Whether there are gates."""
+        return len(self.weight) > 3 * self.width
+
 
 def _results(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
-    """The update, which lies in memory as x does, and where it is kept the packed projection of every position."""
+    """The update, which lies in memory as x does, and where they are kept the queries, keys, values and gates."""
     x, weight = inputs.x, inputs.weight
     packed = weight.new_empty(*x.shape[:-1], len(weight)) if inputs.keep else weight.new_empty(0)
     return torch.empty_like(x, dtype=weight.dtype), packed, weight.new_empty(0)
 
 
 def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
-    x, dtype = inputs.x, inputs.weight.dtype
+    x, dtype, width = inputs.x, inputs.weight.dtype, inputs.width
     out, kept, nothing = _results(inputs)
-    norm = ChunkedNorm(inputs.norm_weight, inputs.norm_bias)
+    norm, scratch = ChunkedNorm(inputs.norm_weight, inputs.norm_bias), Scratch(inputs.weight)
     project, project_o = ChunkedLinear(inputs.weight, inputs.bias), ChunkedLinear(inputs.o_weight, inputs.o_bias)
     logit_biases = _logit_biases(inputs)
     for b, part in chunks(inputs.x, inputs.rows):
-        packed = project(norm(x[b, part], dtype), out=kept[b, part] if inputs.keep else None)
-        q, k, v, *gate = packed.view(-1, x.shape[2], packed.shape[-1]).split(inputs.width, -1)
-        q, k, v = (t.unflatten(-1, (inputs.N_head, -1)).transpose(1, 2) for t in (q, k, v))
-        o = _attend(q, k, v, logit_biases[b % len(logit_biases)], _masked_logits(inputs, b, part))
-        if gate:
-            o = torch.sigmoid(gate[0]).mul_(o)
-        project_o(o.reshape(-1, inputs.width), out=out[b, part])
-        del packed, q, k, v, gate, o  # before the next chunk's
+        tokens = norm(x[b, part], dtype)
+        shape = *x[b, part].shape[:2], len(inputs.weight)
+        packed = kept[b, part] if inputs.keep else scratch("packed", *shape)
+        g = _project(project, tokens, packed, width)
+        o = _attend(packed, logit_biases[b % len(logit_biases)], _masked_logits(inputs, b, part), inputs, scratch)
+        if inputs.is_gated:
+            o *= g
+        project_o(o.view(-1, width), out=out[b, part])
     return out, kept, nothing
 
 
 def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[Tensor, ...]:
     x, width, dtype = inputs.x, inputs.width, inputs.weight.dtype
     x_grad = torch.empty_like(x)
-    norm = ChunkedNorm(inputs.norm_weight, inputs.norm_bias)
+    norm, scratch = ChunkedNorm(inputs.norm_weight, inputs.norm_bias), Scratch(inputs.weight)
     project, project_o = ChunkedLinear(inputs.weight, inputs.bias), ChunkedLinear(inputs.o_weight, inputs.o_bias)
     logit_biases = _logit_biases(inputs)
     pair_bias_grad = x.new_empty(0) if inputs.pair_bias is None else accumulator(inputs.pair_bias)
     for b, part in chunks(inputs.x, inputs.rows):
         tokens = norm(x[b, part], dtype)
-        packed = kept[b, part] if inputs.keep else project(tokens).view(-1, x.shape[2], len(inputs.weight))
-        packed_grad = torch.empty_like(packed)
-        o = packed.new_empty(*packed.shape[:2], width)
-        out_grad = grad[b, part].reshape(len(tokens), -1)
-        gated_grad = torch.mm(out_grad, inputs.o_weight).view(o.shape)  # of the output after its gate
-        is_gated = packed.shape[-1] > 3 * width
-        g = torch.sigmoid(packed[..., 3 * width :]) if is_gated else None
+        T, shape = len(tokens), (*x[b, part].shape[:2], len(inputs.weight))
+        packed = kept[b, part] if inputs.keep else scratch("packed", *shape)
+        g = packed[..., 3 * width :] if inputs.keep else _project(project, tokens, packed, width)
+        packed_grad = scratch("packed_grad", *shape)
+        o = scratch("o", *shape[:2], width)
+        out_grad = grad[b, part].reshape(T, -1)
+        o_grad = gated_grad = project_o.backward(out_grad, out=scratch("gated_grad", T, width)).view(o.shape)
+        if inputs.is_gated:
+            o_grad = torch.mul(gated_grad, g, out=scratch("o_grad", *o.shape))
         _attend_backward(
-            gated_grad if g is None else gated_grad * g,
+            o_grad,
             packed,
             logit_biases[b % len(logit_biases)],
             _masked_logits(inputs, b, part),
@@ -144,14 +151,16 @@ def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[T
             o,
             packed_grad,
             pair_bias_grad[b % len(pair_bias_grad)] if inputs.pair_bias is not None else None,
+            scratch,
         )
-        if g is not None:
-            torch.mul(gated_grad.mul_(o), g - g * g, out=packed_grad[..., 3 * width :])
+        if inputs.is_gated:
+            g_grad = packed_grad[..., 3 * width :]
+            torch.ops.aten.sigmoid_backward.grad_input(gated_grad.mul_(o), g, grad_input=g_grad)
             o *= g
-        project_o.backward(out_grad, o.view(len(tokens), width))
-        tokens_grad = project.backward(packed_grad.view(len(tokens), -1), tokens)
+        project_o.add_gradients(out_grad, o.view(T, width))
+        project.add_gradients(packed_grad.view(T, -1), tokens)
+        tokens_grad = project.backward(packed_grad.view(T, -1), out=scratch("tokens_grad", *tokens.shape))
         x_grad[b, part] = norm.backward(tokens_grad).view(x[b, part].shape)
-        del packed, packed_grad, o, g, gated_grad, tokens, tokens_grad  # before the next chunk's
     return (
         x_grad,
         *norm.gradients(x),
@@ -194,32 +203,34 @@ def _groups(rows: int, N_head: int, N: int) -> Iterator[slice]:
     return rows_in_slices(rows, max(1, LOGITS // (N_head * N * N)))
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, masked: Tensor | None) -> Tensor:
-    """Attention of scaled queries: q, k, v [rows, N_head, N, c] to [rows, N, N_head * c]."""
-    rows, N_head, N, c = q.shape
-    if q.dtype in (torch.float32, torch.float64) and masked is None:
+def _bias(projections: list[nn.Linear], scale: float) -> Tensor:
+    """The bias of the first projection that has one, and of all that follow; that of the queries is scaled."""
+    first = next((i for i, part in enumerate(projections) if part.bias is not None), len(projections))
+    biases = [bias_of(part) * (scale if i == 0 else 1) for i, part in enumerate(projections)]
+    return torch.cat([projections[0].weight.new_empty(0), *biases[first:]])
+
+
+def _project(project: ChunkedLinear, tokens: Tensor, packed: Tensor, width: int) -> Tensor:
+    """Write queries, keys, values and gates side by side, [rows, N, (q k v g) * N_head * c]. Returns the gates."""
+    project(tokens, out=packed)
+    return packed[..., 3 * width :].sigmoid_()
+
+
+def _attend(packed: Tensor, bias: Tensor | None, masked: Tensor | None, inputs: _Inputs, scratch: Scratch) -> Tensor:
+    """Attention of scaled queries, from [rows, N, (q k v g) * N_head * c] to [rows, N, N_head * c], before the gate."""
+    rows, N, _ = packed.shape
+    qkv = _heads(packed[..., : 3 * inputs.width], 3, inputs.N_head)
+    if packed.dtype in (torch.float32, torch.float64) and masked is None:
+        q, k, v = qkv
         o = F.scaled_dot_product_attention(q, k, v, attn_mask=None if bias is None else bias[None], scale=1.0)
-        return o.transpose(1, 2).reshape(rows, N, N_head * c)
-    out = q.new_empty(rows, N, N_head, c)
-    for group in _groups(rows, N_head, N):
-        heads = [t[group].reshape(-1, N, c) for t in (q, k, v)]
-        a = _weights(heads[0], heads[1], bias, None if masked is None else masked[group])
-        out[group] = torch.bmm(a, heads[2]).view(-1, N_head, N, c).transpose(1, 2)
-    return out.view(rows, N, N_head * c)
-
-
-def _weights(q: Tensor, k: Tensor, bias: Tensor | None, masked: Tensor | None) -> Tensor:
-    """Attention weights of q, k [rows * N_head, N, c]; bias, mask and softmax act in float32 at least."""
-    if bias is not None and len(bias) == len(q) and q.dtype in (torch.float32, torch.float64):
-        logits = torch.baddbmm(bias, q, k.transpose(1, 2))
-    else:
-        logits = torch.bmm(q, k.transpose(1, 2))
-        logits = logits.to(wide(q.dtype))
-        if bias is not None:
-            logits.view(-1, *bias.shape).add_(bias)
-    if masked is not None:
-        logits.view(len(masked), -1, *logits.shape[1:]).add_(masked[:, None, None, :])
-    return torch.softmax(logits, -1, out=logits).to(q.dtype)
+        return o.transpose(1, 2).reshape(rows, N, -1)
+    out = scratch("o", rows, N, inputs.width)
+    for group in _groups(rows, inputs.N_head, N):
+        q, k, v = scratch.copy("qkv", qkv[:, group]).flatten(1, 2)
+        a = _weights(q, k, bias, None if masked is None else masked[group], scratch)
+        o = torch.bmm(a, v, out=scratch("o_heads", *v.shape))
+        _heads(out[group], 1, inputs.N_head).copy_(o.view(1, -1, inputs.N_head, *v.shape[1:]))
+    return out
 
 
 def _attend_backward(
@@ -231,6 +242,7 @@ def _attend_backward(
     o: Tensor,
     packed_grad: Tensor,
     bias_grad: Tensor | None,
+    scratch: Scratch,
 ) -> None:
     """Write the output `o` again and the gradients of q, k, v into `packed_grad`, and add to that of the bias.
 
@@ -241,14 +253,14 @@ def _attend_backward(
         masked: [rows, N]
     """
     rows, N, width = o_grad.shape
-    c = width // N_head
     for group in _groups(rows, N_head, N):
-        heads = _qkv(packed[group], N_head, c).permute(2, 0, 3, 1, 4).reshape(3, -1, N, c)
-        q, k, v = heads
-        o_grads = o_grad[group].unflatten(-1, (N_head, c)).transpose(1, 2).reshape(-1, N, c)
-        a = _weights(q, k, bias, None if masked is None else masked[group])
-        o[group].unflatten(-1, (N_head, c)).copy_(torch.bmm(a, v).view(-1, N_head, N, c).transpose(1, 2))
-        logit_grad = torch.bmm(o_grads, v.transpose(1, 2))
+        qkv = scratch.copy("qkv", _heads(packed[group, :, : 3 * width], 3, N_head))
+        o_grads = scratch.copy("o_grads", _heads(o_grad[group], 1, N_head)).flatten(0, 2)
+        q, k, v = qkv.flatten(1, 2)
+        a = _weights(q, k, bias, None if masked is None else masked[group], scratch)
+        o_heads = torch.bmm(a, v, out=scratch("o_heads", *v.shape))
+        _heads(o[group], 1, N_head).copy_(o_heads.view(1, *qkv.shape[1:]))
+        logit_grad = torch.bmm(o_grads, v.transpose(1, 2), out=scratch("logit_grad", *a.shape))
         torch._softmax_backward_data(logit_grad, a, -1, a.dtype, grad_input=logit_grad)
         by_row = logit_grad.view(-1, N_head, N, N)
         if masked is not None:
@@ -256,13 +268,30 @@ def _attend_backward(
             by_row.mul_((masked[group] == 0).any(-1)[:, None, None, None])
         if bias_grad is not None:
             bias_grad += by_row[0] if len(by_row) == 1 else by_row.sum(0)
-        heads_grad = torch.empty_like(heads)
-        torch.bmm(logit_grad, k, out=heads_grad[0])
-        torch.bmm(logit_grad.transpose(1, 2), q, out=heads_grad[1])
-        torch.bmm(a.transpose(1, 2), o_grads, out=heads_grad[2])
-        _qkv(packed_grad[group], N_head, c).copy_(heads_grad.view(3, -1, N_head, N, c).permute(1, 3, 0, 2, 4))
+        qkv_grad = scratch("qkv_grad", *qkv.shape)
+        q_grad, k_grad, v_grad = qkv_grad.flatten(1, 2)
+        torch.bmm(logit_grad, k, out=q_grad)
+        torch.bmm(logit_grad.transpose(1, 2), q, out=k_grad)
+        torch.bmm(a.transpose(1, 2), o_grads, out=v_grad)
+        _heads(packed_grad[group, :, : 3 * width], 3, N_head).copy_(qkv_grad)
 
 
-def _qkv(packed: Tensor, N_head: int, c: int) -> Tensor:
-    """Queries, keys and values, a view [rows, N, 3, N_head, c]."""
-    return packed[..., : 3 * N_head * c].unflatten(-1, (3, N_head, c))
+def _weights(q: Tensor, k: Tensor, bias: Tensor | None, masked: Tensor | None, scratch: Scratch) -> Tensor:
+    """Attention weights of q, k [rows * N_head, N, c]; bias, mask and softmax act in float32 at least."""
+    rows, N, _ = q.shape
+    logits = scratch("logits", rows, N, N, dtype=wide(q.dtype))
+    narrow = logits if q.dtype == logits.dtype else scratch("narrow", rows, N, N)
+    if bias is not None and len(bias) == rows and narrow is logits:
+        torch.baddbmm(bias, q, k.transpose(1, 2), out=logits)
+    else:
+        logits.copy_(torch.bmm(q, k.transpose(1, 2), out=narrow))
+        if bias is not None:
+            logits.view(-1, *bias.shape).add_(bias)
+    if masked is not None:
+        logits.view(len(masked), -1, N, N).add_(masked[:, None, None, :])
+    return narrow.copy_(torch.softmax(logits, -1, out=logits))
+
+
+def _heads(x: Tensor, n: int, N_head: int) -> Tensor:
+    """n tensors side by side, [rows, N, n * N_head * c], as a view [n, rows, N_head, N, c]."""
+    return x.unflatten(-1, (n, N_head, -1)).permute(2, 0, 3, 1, 4)

@@ -138,7 +138,8 @@ def _backward(grad: Tensor, inputs: _Inputs, *_: Tensor) -> tuple[Tensor, ...]:
         o_bias_grad += out_grad.sum((0, 1))
         weight_grad = torch.bmm(out_grad.transpose(1, 2), g)
         g_grad = torch.bmm(out_grad, heads.weight).mul_(g - g * g)
-        x_sum = gate.backward(g_grad.view(len(tokens), -1), tokens).view(x.shape)
+        gate.add_gradients(g_grad.view(len(tokens), -1), tokens)
+        x_sum = gate.backward(g_grad.view(len(tokens), -1)).view(x.shape)
         o_grad += (weight_grad * heads.o.flatten(1)[:, None]).sum(0)
 
         head_grad = (weight_grad * inputs.o_weight).sum(1).view(-1, c)

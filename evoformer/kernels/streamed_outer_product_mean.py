@@ -14,6 +14,7 @@ from evoformer.kernels.parts import OuterProductParts
 from evoformer.kernels.streaming import (
     ChunkedLinear,
     ChunkedNorm,
+    Scratch,
     accumulator,
     add_product,
     bias_of,
@@ -92,7 +93,7 @@ def _results(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
 def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
     out, kept, nothing = _results(inputs)
     norm = ChunkedNorm(inputs.norm_weight, inputs.norm_bias)
-    project = ChunkedLinear(_swapped(inputs.out_weight), inputs.out_bias)
+    project, scratch = ChunkedLinear(_swapped(inputs.out_weight), inputs.out_bias), Scratch(inputs.out_weight)
     for index in range(len(inputs.m)):
         both = _columns(inputs, norm, index)
         if inputs.keep:
@@ -100,7 +101,7 @@ def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
         a, b = _residues_first(both)
         scale = _scale(inputs, index)
         for i, j in _tiles(inputs):
-            update = project(_products(a[i], b[j]))
+            update = project(_products(a[i], b[j], scratch), out=scratch("update", *out[index, i, j].shape))
             torch.mul(update.view(out[index, i, j].shape), scale[i, j, None], out=out[index, i, j])
     return out, kept, nothing
 
@@ -108,7 +109,7 @@ def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
 def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[Tensor, ...]:
     m_grad = torch.empty_like(inputs.m)
     norm = ChunkedNorm(inputs.norm_weight, inputs.norm_bias)
-    project = ChunkedLinear(_swapped(inputs.out_weight), inputs.out_bias)
+    project, scratch = ChunkedLinear(_swapped(inputs.out_weight), inputs.out_bias), Scratch(inputs.out_weight)
     weight_grad, bias_grad, dtype = accumulator(inputs.weight), accumulator(inputs.bias), inputs.out_weight.dtype
     N_seq, N_res = inputs.m.shape[1:3]
     for index in range(len(inputs.m)):
@@ -117,12 +118,12 @@ def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[T
         for i, j in _tiles(inputs):
             sum_grad = (grad[index, i, j] * scale[i, j, None]).to(dtype).flatten(0, 1)
             tile = b[j].flatten(0, 1)  # [(j d), N_seq]
-            products_grad = project.backward(sum_grad, _products(a[i], b[j]))
+            products = _products(a[i], b[j], scratch)
+            project.add_gradients(sum_grad, products)
+            products_grad = project.backward(sum_grad, out=products)  # in the products' place
             products_grad = products_grad.view(len(a[i]), len(tile), -1)  # [i, (j d), c]
-            a_grad[i] += torch.bmm(tile.t().expand(len(products_grad), -1, -1), products_grad)
-            left = a[i].transpose(1, 2).reshape(-1, N_seq)  # [(i c), N_seq]
-            add_product(b_grad[j].view(tile.shape), products_grad.transpose(0, 1).reshape(len(tile), -1), left)
-            del products_grad  # before the next tile's
+            add_product(a_grad[i], tile.t().expand(len(products_grad), -1, -1), products_grad)
+            _add_sum(b_grad[j].view(tile.shape), products_grad, a[i], scratch)
         both_grad = torch.cat((a_grad.transpose(0, 1), b_grad.permute(2, 0, 1)), -1).to(dtype)
         del a, b, a_grad, b_grad
         _columns_backward(inputs, index, both_grad, bias_grad)
@@ -213,10 +214,20 @@ def _residues_first(both: Tensor) -> tuple[Tensor, Tensor]:
     return a.transpose(0, 1).contiguous(), b.permute(1, 2, 0).contiguous()
 
 
-def _products(a: Tensor, b: Tensor) -> Tensor:
+def _products(a: Tensor, b: Tensor, scratch: Scratch) -> Tensor:
     """Sums over sequences of the products of a [i, N_seq, c] and b [j, d, N_seq]: [(i j), (d c)]."""
-    products = torch.bmm(b.flatten(0, 1).expand(len(a), -1, -1), a)
+    shape = len(a), len(b) * b.shape[1], a.shape[2]
+    products = torch.bmm(b.flatten(0, 1).expand(len(a), -1, -1), a, out=scratch("products", *shape))
     return products.view(len(a) * len(b), -1)
+
+
+def _add_sum(total: Tensor, a: Tensor, b: Tensor, scratch: Scratch) -> None:
+    """Add the sum over i of a_i b_i^T to a matrix."""
+    if total.dtype == a.dtype:
+        for a_i, b_i in zip(a, b, strict=True):
+            total.addmm_(a_i, b_i.t())
+    else:  # each addition to a wider matrix is a pass over all of it
+        total += scratch.copy("a", a.transpose(0, 1)).flatten(1) @ b.transpose(1, 2).flatten(0, 1)
 
 
 def _swapped(weight: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from evoformer.kernels.parts import TransitionParts
 from evoformer.kernels.streaming import (
     ChunkedLinear,
     ChunkedNorm,
+    Scratch,
     bias_of,
     is_recorded,
     is_small,
@@ -76,10 +77,11 @@ def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
     norm = ChunkedNorm(inputs.norm_weight, inputs.norm_bias)
     linear_1 = ChunkedLinear(inputs.weight_1, inputs.bias_1)
     linear_2 = ChunkedLinear(inputs.weight_2, inputs.bias_2)
+    scratch = Scratch(kept)
     for part in rows_in_slices(len(x), inputs.rows):
-        hidden = linear_1(norm(x[part], kept.dtype), out=kept[part] if inputs.keep else None).relu_()
-        linear_2(hidden, out=out[part])
-        del hidden  # before the next chunk's
+        tokens = norm(x[part], kept.dtype)
+        hidden = kept[part].view(len(tokens), -1) if inputs.keep else scratch("hidden", len(tokens), len(linear_1.bias))
+        linear_2(linear_1(tokens, out=hidden).relu_(), out=out[part])
     return out, kept, nothing
 
 
@@ -89,13 +91,18 @@ def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[T
     norm = ChunkedNorm(inputs.norm_weight, inputs.norm_bias)
     linear_1 = ChunkedLinear(inputs.weight_1, inputs.bias_1)
     linear_2 = ChunkedLinear(inputs.weight_2, inputs.bias_2)
+    scratch = Scratch(kept)
     for part in rows_in_slices(len(x), inputs.rows):
         tokens = norm(x[part], kept.dtype)
-        hidden = kept[part].view(len(tokens), -1) if inputs.keep else linear_1(tokens).relu_()
-        hidden_grad = linear_2.backward(grad[part].reshape(len(tokens), -1), hidden)
-        hidden_grad = torch.ops.aten.threshold_backward(hidden_grad, hidden, 0)
-        x_grad[part] = norm.backward(linear_1.backward(hidden_grad, tokens)).view(x[part].shape)
-        del hidden, hidden_grad  # before the next chunk's
+        shape = len(tokens), len(inputs.weight_1)
+        hidden = kept[part].view(shape) if inputs.keep else linear_1(tokens, out=scratch("hidden", *shape)).relu_()
+        out_grad = grad[part].reshape(len(tokens), -1)
+        linear_2.add_gradients(out_grad, hidden)
+        hidden_grad = linear_2.backward(out_grad, out=scratch("hidden_grad", *shape))
+        torch.ops.aten.threshold_backward.grad_input(hidden_grad, hidden, 0, grad_input=hidden_grad)
+        linear_1.add_gradients(hidden_grad, tokens)
+        tokens_grad = linear_1.backward(hidden_grad, out=scratch("tokens_grad", *tokens.shape))
+        x_grad[part] = norm.backward(tokens_grad).view(x[part].shape)
     return x_grad, *norm.gradients(x), *linear_1.gradients(), *linear_2.gradients()
 
 

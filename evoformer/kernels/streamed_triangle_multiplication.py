@@ -127,8 +127,10 @@ def _backward(grad: Tensor, inputs: _Inputs, all_edges: Tensor, all_x: Tensor) -
             g, update = gate(tokens).sigmoid_(), project(normed)
             update_grad = out_grad[part] * g
             g_grad = update.mul_(update_grad).mul_(1 - g)
-            z_grad[part] = gate.backward(g_grad, tokens)
-            x_grad.view(c, -1)[:, part] = norm_out.backward(project.backward(update_grad, normed)).t()
+            gate.add_gradients(g_grad, tokens)
+            z_grad[part] = gate.backward(g_grad)
+            project.add_gradients(update_grad, normed)
+            x_grad.view(c, -1)[:, part] = norm_out.backward(project.backward(update_grad)).t()
         edges_grad = _edges_backward(inputs, edges, x_grad)
         del edges, x, x_grad
         for part in rows_in_slices(len(z), inputs.chunk):

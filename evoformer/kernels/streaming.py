@@ -1,10 +1,12 @@
 """What the streamed kernels share: the size of a chunk, its LayerNorm, sums of products, and when to refuse."""
 
+import math
 from collections.abc import Iterator
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from evoformer.execution import rows_in_slices
 from evoformer.kernels.kernel import forward_mode
@@ -53,10 +55,16 @@ class ChunkedNorm:
 
 
 class ChunkedLinear:
-    """A linear layer of one chunk after another, whose gradients add up in float32 at least."""
+    """A linear layer of one chunk after another, whose gradients add up in float32 at least.
+
+    Args:
+        weight: [c_out, c_in].
+        bias: of the last channels: of all, of some or of none.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        self.weight, self.bias = weight, bias
+        self.first_biased = len(weight) - len(bias)
+        self.weight, self.bias = weight, F.pad(bias, (self.first_biased, 0))
 
     @cached_property
     def weight_grad(self) -> Tensor:
@@ -66,25 +74,46 @@ class ChunkedLinear:
     @cached_property
     def bias_grad(self) -> Tensor:
         """As `weight_grad`."""
-        return accumulator(self.bias)
+        return accumulator(self.bias[self.first_biased :])
 
     def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
         """x W^T + b of x [tokens, c_in], into `out` [*, c_out] where it is given."""
-        if out is None:
-            return torch.addmm(self.bias, x, self.weight.t())
-        if out.is_contiguous():
-            return torch.addmm(self.bias, x, self.weight.t(), out=out.view(len(x), -1))
-        return out.copy_(torch.addmm(self.bias, x, self.weight.t()).view(out.shape))
+        if out is not None and not out.is_contiguous():
+            return out.copy_(self(x).view(out.shape))
+        return torch.addmm(self.bias, x, self.weight.t(), out=None if out is None else out.view(len(x), -1))
 
-    def backward(self, grad: Tensor, x: Tensor) -> Tensor:
-        """The gradient of x [tokens, c_in], from that of the result [tokens, c_out]."""
+    def add_gradients(self, grad: Tensor, x: Tensor) -> None:
+        """Those of weight and bias, from that of the result [tokens, c_out] and x [tokens, c_in]."""
         add_product(self.weight_grad, grad.t(), x)
-        self.bias_grad += grad.sum(0)
-        return torch.mm(grad, self.weight)
+        self.bias_grad += grad[:, self.first_biased :].sum(0)
+
+    def backward(self, grad: Tensor, out: Tensor | None = None) -> Tensor:
+        """The gradient of x [tokens, c_in], from that of the result [tokens, c_out]."""
+        return torch.mm(grad, self.weight, out=out)
 
     def gradients(self) -> tuple[Tensor, Tensor]:
         """Those of weight and bias."""
         return self.weight_grad.to(self.weight.dtype), self.bias_grad.to(self.bias.dtype)
+
+
+class Scratch:
+    """Memory that one chunk after another writes over: it stays in the cache, and none of it is asked for twice."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.like = like
+        self.buffers: dict[tuple[str, torch.dtype], Tensor] = {}
+
+    def __call__(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """A tensor of any content, in the memory of the last one of this name, which must not be read any more."""
+        key = name, dtype or self.like.dtype
+        size = math.prod(shape)
+        if key not in self.buffers or len(self.buffers[key]) < size:
+            self.buffers[key] = self.like.new_empty(size, dtype=key[1])
+        return self.buffers[key][:size].view(shape)
+
+    def copy(self, name: str, x: Tensor) -> Tensor:
+        """A contiguous copy of x under a name."""
+        return self(name, *x.shape).copy_(x)
 
 
 def accumulator(x: Tensor) -> Tensor:
@@ -105,9 +134,10 @@ def chunks(x: Tensor, size: int) -> Iterator[tuple[int, slice]]:
 
 
 def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add a b to a matrix, which may be of a wider dtype."""
+    """Add a b to a matrix, or to a batch of them, which may be of a wider dtype."""
     if total.dtype == a.dtype:
-        total.addmm_(a, b)
+        add = total.addmm_ if total.ndim == 2 else total.baddbmm_
+        add(a, b)
     else:
         total += a @ b
 
