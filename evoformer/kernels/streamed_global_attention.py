@@ -49,7 +49,7 @@ def global_attention(
             bias_of(parts.o).to(dtype),
             None if mask is None else mask != 0,
             parts.N_head,
-            rows_of(execution.slice_size, x.shape[2], factor=2),
+            rows_of(execution.slice_size, x.shape[2], factor=4),
         )
     )
 

@@ -26,7 +26,7 @@ from evoformer.kernels.streaming import (
     wide,
 )
 
-TILE = 64  # residues i of a tile
+TILE = 32  # residues i of a tile
 
 
 def outer_product_mean(m: Tensor, parts: OuterProductParts, mask: Tensor | None, *, execution: Execution) -> Tensor:
@@ -122,9 +122,9 @@ def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[T
             project.add_gradients(sum_grad, products)
             products_grad = project.backward(sum_grad, out=products)  # in the products' place
             products_grad = products_grad.view(len(a[i]), len(tile), -1)  # [i, (j d), c]
-            add_product(a_grad[i], tile.t().expand(len(products_grad), -1, -1), products_grad)
+            add_product(a_grad[i], products_grad.transpose(1, 2), tile.expand(len(products_grad), -1, -1))
             _add_sum(b_grad[j].view(tile.shape), products_grad, a[i], scratch)
-        both_grad = torch.cat((a_grad.transpose(0, 1), b_grad.permute(2, 0, 1)), -1).to(dtype)
+        both_grad = torch.cat((a_grad.permute(2, 0, 1), b_grad.permute(2, 0, 1)), -1).to(dtype)
         del a, b, a_grad, b_grad
         _columns_backward(inputs, index, both_grad, bias_grad)
         for part in rows_in_slices(N_seq, rows_of(None, N_res)):
@@ -209,25 +209,25 @@ def _tiles(inputs: _Inputs) -> Iterator[tuple[slice, slice]]:
 
 
 def _residues_first(both: Tensor) -> tuple[Tensor, Tensor]:
-    """a as [N_res, N_seq, c] and b as [N_res, c, N_seq]."""
-    a, b = both.chunk(2, -1)
-    return a.transpose(0, 1).contiguous(), b.permute(1, 2, 0).contiguous()
+    """a and b, [N_res, c, N_seq] each."""
+    a, b = both.permute(1, 2, 0).chunk(2, 1)
+    return a.contiguous(), b.contiguous()
 
 
 def _products(a: Tensor, b: Tensor, scratch: Scratch) -> Tensor:
-    """Sums over sequences of the products of a [i, N_seq, c] and b [j, d, N_seq]: [(i j), (d c)]."""
-    shape = len(a), len(b) * b.shape[1], a.shape[2]
-    products = torch.bmm(b.flatten(0, 1).expand(len(a), -1, -1), a, out=scratch("products", *shape))
+    """Sums over sequences of the products of a [i, c, N_seq] and b [j, d, N_seq]: [(i j), (d c)]."""
+    tile = b.flatten(0, 1).expand(len(a), -1, -1)
+    products = torch.bmm(tile, a.transpose(1, 2), out=scratch("products", *tile.shape[:2], a.shape[1]))
     return products.view(len(a) * len(b), -1)
 
 
 def _add_sum(total: Tensor, a: Tensor, b: Tensor, scratch: Scratch) -> None:
-    """Add the sum over i of a_i b_i^T to a matrix."""
+    """Add the sum over i of a_i b_i to a matrix."""
     if total.dtype == a.dtype:
         for a_i, b_i in zip(a, b, strict=True):
-            total.addmm_(a_i, b_i.t())
+            total.addmm_(a_i, b_i)
     else:  # each addition to a wider matrix is a pass over all of it
-        total += scratch.copy("a", a.transpose(0, 1)).flatten(1) @ b.transpose(1, 2).flatten(0, 1)
+        total += scratch.copy("a", a.transpose(0, 1)).flatten(1) @ b.flatten(0, 1)
 
 
 def _swapped(weight: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from evoformer.execution import rows_in_slices
 from evoformer.kernels.kernel import forward_mode
 from evoformer.kernels.parts import Norm
 
-CHUNK_TOKENS = 2048  # a chunk's intermediates, some 8 MiB in float32, stay in the cache and below malloc's fresh pages
+CHUNK_TOKENS = 1024  # a chunk's intermediates, some 4 MiB in float32, stay in the cache and below malloc's fresh pages
 SMALL = 2**21  # elements of an intermediate: below, plain autograd is as fast
 LAYER_NORM_EPS = 1e-5
 ABSORBING = -1e30  # added to a logit it absorbs it, so all masked keys are alike, in float32 and in float64
