@@ -53,9 +53,9 @@ class TriangleAttention(nn.Module):
         """
         check_square(z)
         check_mask(pair_mask, z, "pair_mask", "z")
-        if self.node_type == "ending_node":
-            z = z.transpose(-2, -3)
-            pair_mask = None if pair_mask is None else pair_mask.transpose(-1, -2)
         bias = ops.pair_bias(z, self.layer_norm, self.linear, self.execution)
+        if self.node_type == "ending_node":
+            z, bias = z.transpose(-2, -3), bias.transpose(-1, -2)
+            pair_mask = None if pair_mask is None else pair_mask.transpose(-1, -2)
         update = self.mha.attend(z, self.layer_norm, bias, pair_mask)
         return update.transpose(-2, -3) if self.node_type == "ending_node" else update
