@@ -197,13 +197,15 @@ def _mean_weights(x: Tensor, mask: Tensor | None) -> Tensor:
 def _heads(inputs: _Inputs, x: Tensor, mask: Tensor | None) -> _Heads:
     """The query of each row of x [rows, N, c_in], its weights and its output."""
     rows, dtype, c = len(x), x.dtype, len(inputs.k_weight)
-    weights = _mean_weights(x, mask)
-    mean = (weights[:, None].to(dtype) @ x)[:, 0]
+    if mask is None:
+        mean = x.mean(1, dtype=wide(dtype)).to(dtype)
+    else:
+        mean = (_mean_weights(x, mask)[:, None].to(dtype) @ x)[:, 0]
     q = torch.mm(mean, inputs.q_weight.t()).view(rows, inputs.N_head, c)
     folded = q @ inputs.k_weight
     logits = torch.bmm(folded, x.transpose(1, 2))
     if mask is not None:
-        logits = logits.to(weights.dtype).masked_fill_(~mask[:, None], ABSORBING)
+        logits = logits.to(wide(dtype)).masked_fill_(~mask[:, None], ABSORBING)
     a = torch.softmax(logits, -1).to(dtype)
     seen = torch.bmm(a, x)
     o = seen @ inputs.v_weight.t()

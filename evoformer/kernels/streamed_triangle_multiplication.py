@@ -17,6 +17,7 @@ from evoformer.kernels.reference import ALL
 from evoformer.kernels.streaming import (
     ChunkedLinear,
     ChunkedNorm,
+    Scratch,
     accumulator,
     add_product,
     bias_of,
@@ -96,14 +97,16 @@ def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
     norm_in = ChunkedNorm(inputs.norm_in_weight, inputs.norm_in_bias)
     norm_out = ChunkedNorm(inputs.norm_out_weight, inputs.norm_out_bias)
     gate, project = ChunkedLinear(inputs.g_weight, inputs.g_bias), ChunkedLinear(inputs.z_weight, inputs.z_bias)
+    scratch = Scratch(inputs.weight)
     for b in range(len(inputs.z)):
         z, mask = _positions(inputs, b)
         edges, x = (all_edges[b], all_x[b]) if inputs.keep else _room_beside(inputs, out[b])
-        _write_sums(inputs, norm_in, z, mask, edges, x)
-        update = out[b].view(z.shape)
+        _write_sums(inputs, norm_in, z, mask, edges, x, scratch)
+        result = out[b].view(z.shape)
         for part in rows_in_slices(len(z), inputs.chunk):
-            g = gate(norm_in(z[part], x.dtype)).sigmoid_()
-            torch.mul(project(norm_out(_channels_last(x, part), x.dtype)), g, out=update[part])
+            tokens, normed = norm_in(z[part], x.dtype), norm_out(_channels_last(x, part, scratch), x.dtype)
+            g, update = _gate_and_update(gate, project, tokens, normed, scratch)
+            torch.mul(update, g, out=result[part])
     return out, all_edges, all_x
 
 
@@ -112,39 +115,43 @@ def _backward(grad: Tensor, inputs: _Inputs, all_edges: Tensor, all_x: Tensor) -
     norm_in = ChunkedNorm(inputs.norm_in_weight, inputs.norm_in_bias)
     norm_out = ChunkedNorm(inputs.norm_out_weight, inputs.norm_out_bias)
     gate, project = ChunkedLinear(inputs.g_weight, inputs.g_bias), ChunkedLinear(inputs.z_weight, inputs.z_bias)
-    dtype, c = inputs.weight.dtype, len(inputs.weight) // 4
+    dtype, c, scratch = inputs.weight.dtype, len(inputs.weight) // 4, Scratch(inputs.weight)
     for b in range(len(inputs.z)):
         z, mask = _positions(inputs, b)
         if inputs.keep:
             edges, x = all_edges[b], all_x[b]
         else:
             edges, x = _room(inputs)
-            _write_sums(inputs, norm_in, z, mask, edges, x)
+            _write_sums(inputs, norm_in, z, mask, edges, x, scratch)
         x_grad = torch.empty_like(x)
         z_grad, out_grad = z_grads[b].view(z.shape), grad[b].reshape(z.shape)
         for part in rows_in_slices(len(z), inputs.chunk):
-            tokens, normed = norm_in(z[part], dtype), norm_out(_channels_last(x, part), dtype)
-            g, update = gate(tokens).sigmoid_(), project(normed)
-            update_grad = out_grad[part] * g
-            g_grad = update.mul_(update_grad).mul_(1 - g)
+            tokens, normed = norm_in(z[part], dtype), norm_out(_channels_last(x, part, scratch), dtype)
+            g, update = _gate_and_update(gate, project, tokens, normed, scratch)
+            update_grad = torch.mul(out_grad[part], g, out=scratch("update_grad", *g.shape))
+            g_grad = torch.ops.aten.sigmoid_backward.grad_input(update.mul_(out_grad[part]), g, grad_input=update)
             gate.add_gradients(g_grad, tokens)
-            z_grad[part] = gate.backward(g_grad)
+            z_grad[part] = gate.backward(g_grad, out=scratch("tokens_grad", *tokens.shape))
             project.add_gradients(update_grad, normed)
-            x_grad.view(c, -1)[:, part] = norm_out.backward(project.backward(update_grad)).t()
+            normed_grad = project.backward(update_grad, out=scratch("normed_grad", *normed.shape))
+            x_grad.view(c, -1)[:, part] = norm_out.backward(normed_grad).t()
         edges_grad = _edges_backward(inputs, edges, x_grad)
         del edges, x, x_grad
         for part in rows_in_slices(len(z), inputs.chunk):
             tokens = norm_in(z[part], dtype)
-            packed = _packed(inputs, tokens).flatten(0, 1)
-            for (p, g), edge_grad in zip(packed.view(2, 2, c, -1), edges_grad.view(2, c, -1), strict=True):
-                edge_grad = edge_grad[:, part] if mask is None else edge_grad[:, part] * mask[part]
-                p_grad = edge_grad * g.sigmoid_()
-                torch.mul(p.mul_(p_grad), 1 - g, out=g)
-                p.copy_(p_grad)
-            add_product(weight_grad, packed, tokens)
-            bias_grad += packed.sum(1)
-            z_grad[part] = norm_in.backward(torch.addmm(z_grad[part].to(dtype), packed.t(), inputs.weight))
-            del packed, p, g, p_grad, edge_grad  # before the next chunk's
+            packed = _packed(inputs, tokens, scratch)
+            packed_grad = scratch("packed_grad", *packed.shape)
+            for i, edge_grad in enumerate(edges_grad.view(2, c, -1)[..., part]):
+                edge_grad = edge_grad if mask is None else edge_grad * mask[part]
+                p, g = packed[2 * i], packed[2 * i + 1].sigmoid_()
+                torch.mul(edge_grad, g, out=packed_grad[2 * i])
+                torch.ops.aten.sigmoid_backward.grad_input(p.mul_(edge_grad), g, grad_input=packed_grad[2 * i + 1])
+            packed_grad = packed_grad.flatten(0, 1)
+            add_product(weight_grad, packed_grad, tokens)
+            bias_grad += packed_grad.sum(1)
+            tokens_grad = scratch("tokens_grad", *tokens.shape)
+            torch.addmm(z_grad[part].to(dtype), packed_grad.t(), inputs.weight, out=tokens_grad)
+            z_grad[part] = norm_in.backward(tokens_grad)
     return (
         z_grads,
         *norm_in.gradients(inputs.z),
@@ -178,16 +185,25 @@ def _positions(inputs: _Inputs, b: int) -> tuple[Tensor, Tensor | None]:
     return inputs.z[b].reshape(-1, inputs.z.shape[-1]), None if mask is None or mask.all() else mask
 
 
-def _channels_last(x: Tensor, part: slice) -> Tensor:
+def _channels_last(x: Tensor, part: slice, scratch: Scratch) -> Tensor:
     """Some positions of x [c, N_res, N_res] as [positions, c]; a copy of the part first, since it then turns fast."""
-    return x.flatten(1)[:, part].contiguous().t()
+    return scratch.copy("x", x.flatten(1)[:, part]).t()
 
 
-def _packed(inputs: _Inputs, tokens: Tensor, channels: slice = ALL) -> Tensor:
+def _gate_and_update(
+    gate: ChunkedLinear, project: ChunkedLinear, tokens: Tensor, normed: Tensor, scratch: Scratch
+) -> tuple[Tensor, Tensor]:
+    """The gate and what it lets through, [positions, c_z] each."""
+    shape = len(tokens), len(gate.weight)
+    return gate(tokens, out=scratch("g", *shape)).sigmoid_(), project(normed, out=scratch("update", *shape))
+
+
+def _packed(inputs: _Inputs, tokens: Tensor, scratch: Scratch, channels: slice = ALL) -> Tensor:
     """Projections and gates of some positions, channels first: a's, a's gate's, b's, b's gate's, [4, c, tokens]."""
     weight = inputs.weight.unflatten(0, (4, -1))[:, channels].flatten(0, 1)
     bias = inputs.bias.unflatten(0, (4, -1))[:, channels].reshape(-1, 1)
-    return torch.addmm(bias, weight, tokens.t()).unflatten(0, (4, -1))
+    packed = scratch("packed", len(weight), len(tokens))
+    return torch.addmm(bias, weight, tokens.t(), out=packed).unflatten(0, (4, -1))
 
 
 def _room(inputs: _Inputs) -> tuple[Tensor, Tensor]:
@@ -206,19 +222,20 @@ def _room_beside(inputs: _Inputs, out: Tensor) -> tuple[Tensor, Tensor]:
     return edges, inputs.weight.new_empty(c, N_res, N_res)
 
 
-def _write_sums(inputs: _Inputs, norm: ChunkedNorm, z: Tensor, mask: Tensor | None, edges: Tensor, x: Tensor) -> None:
+def _write_sums(
+    inputs: _Inputs, norm: ChunkedNorm, z: Tensor, mask: Tensor | None, edges: Tensor, x: Tensor, scratch: Scratch
+) -> None:
     """Write the sums of the products of the gated projections into x, for as many channels at a time as edges has."""
     a, b = edges
     left, right = (a, b.transpose(1, 2)) if inputs.outgoing else (a.transpose(1, 2), b)
     for channels in rows_in_slices(len(x), len(a)):
         n = channels.stop - channels.start
         for part in rows_in_slices(len(z), inputs.chunk):
-            p, g = _packed(inputs, norm(z[part], x.dtype), channels).unflatten(0, (2, 2)).unbind(1)
+            p, g = _packed(inputs, norm(z[part], x.dtype), scratch, channels).unflatten(0, (2, 2)).unbind(1)
             columns = edges[:, :n].flatten(2)[..., part]
             torch.mul(g.sigmoid_(), p, out=columns)
             if mask is not None:
                 columns *= mask[part]
-            del p, g  # before the next chunk's
         torch.bmm(left[:n], right[:n], out=x[channels])
 
 

@@ -25,12 +25,14 @@ class ChunkedNorm:
         self.weight, self.bias = weight, bias
         if weight is not None and bias is not None:
             self.weight_grad, self.bias_grad = accumulator(weight), accumulator(bias)
+            self.scratch = Scratch(weight)
 
     def __call__(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """The normalised chunk in a dtype, as [tokens, c]; remembers what `backward` needs."""
         if self.weight is None:
             return x.to(dtype).reshape(-1, x.shape[-1])
-        self.x = x.to(self.weight.dtype).reshape(-1, x.shape[-1]).contiguous()
+        is_ready = x.is_contiguous() and x.dtype == self.weight.dtype
+        self.x = (x if is_ready else self.scratch.copy("x", x)).view(-1, x.shape[-1])
         out, self.mean, self.rstd = torch.native_layer_norm(
             self.x, x.shape[-1:], self.weight, self.bias, LAYER_NORM_EPS
         )
