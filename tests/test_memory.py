@@ -91,7 +91,6 @@ def test_another_module_is_an_error():
         (128, 256, "forward+backward", "streamed", "none"),
         (128, 256, "forward+backward", "streamed", "layer"),
         (128, 256, "forward+backward", "streamed", "block"),
-        (64, 320, "forward+backward", "streamed", "block"),
         (128, 384, "forward", "streamed", "none"),
         (64, 256, "forward+backward", "reference", "none"),
     ],
