@@ -170,7 +170,7 @@ def _workspace(inputs: _Inputs) -> tuple[int, int]:
     """
     _, N_res, _, c_z = inputs.z.shape
     edges = len(inputs.weight) // 4 * N_res * N_res
-    chunk = min(inputs.chunk, N_res * N_res) * (len(inputs.weight) + 4 * c_z)
+    chunk = min(inputs.chunk, N_res * N_res) * (2 * len(inputs.weight) + 4 * c_z)
     return (0 if inputs.keep else edges) + chunk, (3 if inputs.keep else 6) * edges + chunk
 
 
