@@ -226,10 +226,7 @@ def _attend(packed: Tensor, bias: Tensor | None, masked: Tensor | None, inputs: 
         return o.transpose(1, 2).reshape(rows, N, -1)
     out = scratch("o", rows, N, inputs.width)
     for group in _groups(rows, inputs.N_head, N):
-        q, k, v = scratch.copy("qkv", qkv[:, group]).flatten(1, 2)
-        a = _weights(q, k, bias, None if masked is None else masked[group], scratch)
-        o = torch.bmm(a, v, out=scratch("o_heads", *v.shape))
-        _heads(out[group], 1, inputs.N_head).copy_(o.view(1, -1, inputs.N_head, *v.shape[1:]))
+        _attend_group(qkv[:, group], bias, None if masked is None else masked[group], out[group], scratch)
     return out
 
 
@@ -254,12 +251,9 @@ def _attend_backward(
     """
     rows, N, width = o_grad.shape
     for group in _groups(rows, N_head, N):
-        qkv = scratch.copy("qkv", _heads(packed[group, :, : 3 * width], 3, N_head))
+        qkv = _heads(packed[group, :, : 3 * width], 3, N_head)
+        q, k, v, a = _attend_group(qkv, bias, None if masked is None else masked[group], o[group], scratch)
         o_grads = scratch.copy("o_grads", _heads(o_grad[group], 1, N_head)).flatten(0, 2)
-        q, k, v = qkv.flatten(1, 2)
-        a = _weights(q, k, bias, None if masked is None else masked[group], scratch)
-        o_heads = torch.bmm(a, v, out=scratch("o_heads", *v.shape))
-        _heads(o[group], 1, N_head).copy_(o_heads.view(1, *qkv.shape[1:]))
         logit_grad = torch.bmm(o_grads, v.transpose(1, 2), out=scratch("logit_grad", *a.shape))
         torch._softmax_backward_data(logit_grad, a, -1, a.dtype, grad_input=logit_grad)
         by_row = logit_grad.view(-1, N_head, N, N)
@@ -274,6 +268,21 @@ def _attend_backward(
         torch.bmm(logit_grad.transpose(1, 2), q, out=k_grad)
         torch.bmm(a.transpose(1, 2), o_grads, out=v_grad)
         _heads(packed_grad[group, :, : 3 * width], 3, N_head).copy_(qkv_grad)
+
+
+def _attend_group(
+    qkv: Tensor, bias: Tensor | None, masked: Tensor | None, out: Tensor, scratch: Scratch
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Write the output of a few rows, from qkv [3, rows, N_head, N, c] to out [rows, N, N_head * c].
+
+    Returns:
+        Copies of q, k, v [rows * N_head, N, c] and the weights [rows * N_head, N, N].
+    """
+    q, k, v = scratch.copy("qkv", qkv).flatten(1, 2)
+    a = _weights(q, k, bias, masked, scratch)
+    o = torch.bmm(a, v, out=scratch("o_heads", *v.shape))
+    _heads(out, 1, qkv.shape[2]).copy_(o.view(1, *qkv.shape[1:]))
+    return q, k, v, a
 
 
 def _weights(q: Tensor, k: Tensor, bias: Tensor | None, masked: Tensor | None, scratch: Scratch) -> Tensor:

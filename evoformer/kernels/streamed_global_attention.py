@@ -137,9 +137,9 @@ def _backward(grad: Tensor, inputs: _Inputs, *_: Tensor) -> tuple[Tensor, ...]:
 
         o_bias_grad += out_grad.sum((0, 1))
         weight_grad = torch.bmm(out_grad.transpose(1, 2), g)
-        g_grad = torch.bmm(out_grad, heads.weight).mul_(g - g * g)
-        gate.add_gradients(g_grad.view(len(tokens), -1), tokens)
-        x_sum = gate.backward(g_grad.view(len(tokens), -1)).view(x.shape)
+        g_grad = torch.ops.aten.sigmoid_backward(torch.bmm(out_grad, heads.weight), g).view(len(tokens), -1)
+        gate.add_gradients(g_grad, tokens)
+        x_sum = gate.backward(g_grad).view(x.shape)
         o_grad += (weight_grad * heads.o.flatten(1)[:, None]).sum(0)
 
         head_grad = (weight_grad * inputs.o_weight).sum(1).view(-1, c)

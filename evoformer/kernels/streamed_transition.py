@@ -80,7 +80,8 @@ def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
     scratch = Scratch(kept)
     for part in rows_in_slices(len(x), inputs.rows):
         tokens = norm(x[part], kept.dtype)
-        hidden = kept[part].view(len(tokens), -1) if inputs.keep else scratch("hidden", len(tokens), len(linear_1.bias))
+        shape = len(tokens), len(inputs.weight_1)
+        hidden = kept[part].view(shape) if inputs.keep else scratch("hidden", *shape)
         linear_2(linear_1(tokens, out=hidden).relu_(), out=out[part])
     return out, kept, nothing
 

@@ -1,4 +1,4 @@
-"""What the streamed kernels share: the size of a chunk, its LayerNorm, sums of products, and when to refuse."""
+"""What the streamed kernels share: the size of a chunk, its memory, layers, sums of products, and when to refuse."""
 
 import math
 from collections.abc import Iterator
