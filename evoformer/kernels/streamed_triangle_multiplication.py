@@ -116,6 +116,8 @@ def _backward(grad: Tensor, inputs: _Inputs, all_edges: Tensor, all_x: Tensor) -
     norm_out = ChunkedNorm(inputs.norm_out_weight, inputs.norm_out_bias)
     gate, project = ChunkedLinear(inputs.g_weight, inputs.g_bias), ChunkedLinear(inputs.z_weight, inputs.z_bias)
     dtype, c, scratch = inputs.weight.dtype, len(inputs.weight) // 4, Scratch(inputs.weight)
+    gate_weight = inputs.weight.unflatten(0, (2, 2, c))[:, 1].flatten(0, 1)
+    gate_bias = inputs.bias.unflatten(0, (2, 2, c))[:, 1].reshape(-1, 1)
     for b in range(len(inputs.z)):
         z, mask = _positions(inputs, b)
         if inputs.keep:
@@ -135,17 +137,20 @@ def _backward(grad: Tensor, inputs: _Inputs, all_edges: Tensor, all_x: Tensor) -
             project.add_gradients(update_grad, normed)
             normed_grad = project.backward(update_grad, out=scratch("normed_grad", *normed.shape))
             x_grad.view(c, -1)[:, part] = norm_out.backward(normed_grad).t()
-        edges_grad = _edges_backward(inputs, edges, x_grad)
-        del edges, x, x_grad
+        edges_grad = _edges_backward(inputs, edges, x_grad).view(2, c, -1)
+        del x, x_grad
         for part in rows_in_slices(len(z), inputs.chunk):
             tokens = norm_in(z[part], dtype)
-            packed = _packed(inputs, tokens, scratch)
-            packed_grad = scratch("packed_grad", *packed.shape)
-            for i, edge_grad in enumerate(edges_grad.view(2, c, -1)[..., part]):
-                edge_grad = edge_grad if mask is None else edge_grad * mask[part]
-                p, g = packed[2 * i], packed[2 * i + 1].sigmoid_()
-                torch.mul(edge_grad, g, out=packed_grad[2 * i])
-                torch.ops.aten.sigmoid_backward.grad_input(p.mul_(edge_grad), g, grad_input=packed_grad[2 * i + 1])
+            gates = torch.addmm(gate_bias, gate_weight, tokens.t(), out=scratch("gates", 2 * c, len(tokens))).sigmoid_()
+            packed_grad = scratch("packed_grad", 4, c, len(tokens))
+            for i, g in enumerate(gates.unflatten(0, (2, c))):
+                edge, edge_grad = edges[i].view(c, -1)[:, part], edges_grad[i, :, part]
+                p_grad = torch.mul(edge_grad, g, out=packed_grad[2 * i])
+                if mask is not None:
+                    p_grad *= mask[part]
+                # The edge, mask p g, is at hand: its gradient times p g (1 - g) takes no second p.
+                g_grad = torch.mul(edge_grad, edge, out=packed_grad[2 * i + 1])
+                g_grad.addcmul_(g_grad, g, value=-1)
             packed_grad = packed_grad.flatten(0, 1)
             add_product(weight_grad, packed_grad, tokens)
             bias_grad += packed_grad.sum(1)
