@@ -56,8 +56,17 @@ def gated_attention(
             parts.N_head,
             rows_of(execution.slice_size, x.shape[2]),
             execution.recompute == "none" and is_recorded(x, bias, *parts[:-1]),
+            parts.g is not None and _is_long(x),
         )
     )
+
+
+def _is_long(x: Tensor) -> bool:
+    """Whether a position attends to so many that its gate is cheaper to make again than its output.
+
+    A length that is not known while a graph is exported is long.
+    """
+    return not isinstance(x.shape[2], int) or x.shape[2] > x.shape[3]
 
 
 def refuses(x: Tensor, parts: AttentionParts, bias: Tensor | None, mask: Tensor | None) -> str | None:
@@ -87,6 +96,7 @@ class _Inputs(NamedTuple):
     N_head: int
     rows: int
     keep: bool
+    replaces_gate: bool  # whether the gated output is kept in the gate's place, not beside it
 
     @property
     def width(self) -> int:
@@ -100,64 +110,82 @@ class _Inputs(NamedTuple):
 
 
 def _results(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
-    """The update, which lies in memory as x does, and where they are kept the queries, keys, values and gates."""
+    """The update, which lies in memory as x does, and where they are kept the projections and the gated outputs."""
     x, weight = inputs.x, inputs.weight
-    packed = weight.new_empty(*x.shape[:-1], len(weight)) if inputs.keep else weight.new_empty(0)
-    return torch.empty_like(x, dtype=weight.dtype), packed, weight.new_empty(0)
+    packed, gated = weight.new_empty(0), weight.new_empty(0)
+    if inputs.keep:
+        packed = weight.new_empty(*x.shape[:-1], len(weight))
+    if inputs.keep and not inputs.replaces_gate:
+        gated = weight.new_empty(*x.shape[:-1], inputs.width)
+    return torch.empty_like(x, dtype=weight.dtype), packed, gated
 
 
 def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
-    x, dtype, width = inputs.x, inputs.weight.dtype, inputs.width
-    out, kept, nothing = _results(inputs)
+    x, dtype = inputs.x, inputs.weight.dtype
+    out, all_packed, all_gated = _results(inputs)
     norm, scratch = ChunkedNorm(inputs.norm_weight, inputs.norm_bias), Scratch(inputs.weight)
     project, project_o = ChunkedLinear(inputs.weight, inputs.bias), ChunkedLinear(inputs.o_weight, inputs.o_bias)
     logit_biases = _logit_biases(inputs)
     for b, part in chunks(inputs.x, inputs.rows):
         tokens = norm(x[b, part], dtype)
         shape = *x[b, part].shape[:2], len(inputs.weight)
-        packed = kept[b, part] if inputs.keep else scratch("packed", *shape)
-        g = _project(project, tokens, packed, width)
+        packed = all_packed[b, part] if inputs.keep else scratch("packed", *shape)
+        project(tokens, out=packed)
+        g = _gates(inputs, packed).sigmoid_()
         o = _attend(packed, logit_biases[b % len(logit_biases)], _masked_logits(inputs, b, part), inputs, scratch)
+        gated = o
+        if inputs.keep:
+            gated = g if inputs.replaces_gate else all_gated[b, part]
         if inputs.is_gated:
-            o *= g
-        project_o(o.view(-1, width), out=out[b, part])
-    return out, kept, nothing
+            torch.mul(o, g, out=gated)
+        else:
+            gated.copy_(o)
+        project_o(gated.view(len(tokens), -1), out=out[b, part])
+    return out, all_packed, all_gated
 
 
-def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[Tensor, ...]:
+def _backward(grad: Tensor, inputs: _Inputs, all_packed: Tensor, all_gated: Tensor) -> tuple[Tensor, ...]:
     x, width, dtype = inputs.x, inputs.width, inputs.weight.dtype
     x_grad = torch.empty_like(x)
     norm, scratch = ChunkedNorm(inputs.norm_weight, inputs.norm_bias), Scratch(inputs.weight)
     project, project_o = ChunkedLinear(inputs.weight, inputs.bias), ChunkedLinear(inputs.o_weight, inputs.o_bias)
+    project_g = ChunkedLinear(inputs.weight[3 * width :], project.bias[3 * width :])
     logit_biases = _logit_biases(inputs)
     pair_bias_grad = x.new_empty(0) if inputs.pair_bias is None else accumulator(inputs.pair_bias)
     for b, part in chunks(inputs.x, inputs.rows):
         tokens = norm(x[b, part], dtype)
-        T, shape = len(tokens), (*x[b, part].shape[:2], len(inputs.weight))
-        packed = kept[b, part] if inputs.keep else scratch("packed", *shape)
-        g = packed[..., 3 * width :] if inputs.keep else _project(project, tokens, packed, width)
-        packed_grad = scratch("packed_grad", *shape)
-        o = scratch("o", *shape[:2], width)
+        T, shape = len(tokens), (*x[b, part].shape[:2], width)
+        packed = all_packed[b, part] if inputs.keep else scratch("packed", *shape[:2], len(inputs.weight))
+        g, gated = _gates(inputs, packed), scratch("gated", *shape)
+        if not inputs.keep:
+            project(tokens, out=packed)
+            g.sigmoid_()
+        elif inputs.replaces_gate:
+            g, gated = project_g(tokens, out=scratch("g", *shape)).view(shape).sigmoid_(), g
+        else:
+            gated = all_gated[b, part]
+        packed_grad = scratch("packed_grad", *packed.shape)
         out_grad = grad[b, part].reshape(T, -1)
-        o_grad = gated_grad = project_o.backward(out_grad, out=scratch("gated_grad", T, width)).view(o.shape)
+        o_grad = gated_grad = project_o.backward(out_grad, out=scratch("gated_grad", T, width)).view(shape)
         if inputs.is_gated:
-            o_grad = torch.mul(gated_grad, g, out=scratch("o_grad", *o.shape))
+            o_grad = torch.mul(gated_grad, g, out=scratch("o_grad", *shape))
         _attend_backward(
             o_grad,
             packed,
             logit_biases[b % len(logit_biases)],
             _masked_logits(inputs, b, part),
             inputs.N_head,
-            o,
+            None if inputs.keep else gated,
             packed_grad,
             pair_bias_grad[b % len(pair_bias_grad)] if inputs.pair_bias is not None else None,
             scratch,
         )
         if inputs.is_gated:
-            g_grad = packed_grad[..., 3 * width :]
-            torch.ops.aten.sigmoid_backward.grad_input(gated_grad.mul_(o), g, grad_input=g_grad)
-            o *= g
-        project_o.add_gradients(out_grad, o.view(T, width))
+            if not inputs.keep:
+                gated *= g
+            g_grad = torch.mul(gated_grad, gated, out=_gates(inputs, packed_grad))
+            g_grad.addcmul_(g_grad, g, value=-1)
+        project_o.add_gradients(out_grad, gated.view(T, width))
         project.add_gradients(packed_grad.view(T, -1), tokens)
         tokens_grad = project.backward(packed_grad.view(T, -1), out=scratch("tokens_grad", *tokens.shape))
         x_grad[b, part] = norm.backward(tokens_grad).view(x[b, part].shape)
@@ -210,10 +238,9 @@ def _bias(projections: list[nn.Linear], scale: float) -> Tensor:
     return torch.cat([projections[0].weight.new_empty(0), *biases[first:]])
 
 
-def _project(project: ChunkedLinear, tokens: Tensor, packed: Tensor, width: int) -> Tensor:
-    """Write queries, keys, values and gates side by side, [rows, N, (q k v g) * N_head * c]. Returns the gates."""
-    project(tokens, out=packed)
-    return packed[..., 3 * width :].sigmoid_()
+def _gates(inputs: _Inputs, packed: Tensor) -> Tensor:
+    """The last of queries, keys, values and gates side by side, [rows, N, (q k v g) * N_head * c]."""
+    return packed[..., 3 * inputs.width :]
 
 
 def _attend(packed: Tensor, bias: Tensor | None, masked: Tensor | None, inputs: _Inputs, scratch: Scratch) -> Tensor:
@@ -236,12 +263,12 @@ def _attend_backward(
     bias: Tensor | None,
     masked: Tensor | None,
     N_head: int,
-    o: Tensor,
+    o: Tensor | None,
     packed_grad: Tensor,
     bias_grad: Tensor | None,
     scratch: Scratch,
 ) -> None:
-    """Write the output `o` again and the gradients of q, k, v into `packed_grad`, and add to that of the bias.
+    """Write the gradients of q, k, v into `packed_grad`, add to that of the bias, and write the output `o` if asked to.
 
     Shapes:
         o_grad, o: [rows, N, N_head * c]
@@ -252,7 +279,8 @@ def _attend_backward(
     rows, N, width = o_grad.shape
     for group in _groups(rows, N_head, N):
         qkv = _heads(packed[group, :, : 3 * width], 3, N_head)
-        q, k, v, a = _attend_group(qkv, bias, None if masked is None else masked[group], o[group], scratch)
+        masked_group = None if masked is None else masked[group]
+        q, k, v, a = _attend_group(qkv, bias, masked_group, None if o is None else o[group], scratch)
         o_grads = scratch.copy("o_grads", _heads(o_grad[group], 1, N_head)).flatten(0, 2)
         logit_grad = torch.bmm(o_grads, v.transpose(1, 2), out=scratch("logit_grad", *a.shape))
         torch._softmax_backward_data(logit_grad, a, -1, a.dtype, grad_input=logit_grad)
@@ -261,7 +289,8 @@ def _attend_backward(
             # A row without any key has equal weights whatever its logits are.
             by_row.mul_((masked[group] == 0).any(-1)[:, None, None, None])
         if bias_grad is not None:
-            bias_grad += by_row[0] if len(by_row) == 1 else by_row.sum(0)
+            for row in by_row:
+                bias_grad += row
         qkv_grad = scratch("qkv_grad", *qkv.shape)
         q_grad, k_grad, v_grad = qkv_grad.flatten(1, 2)
         torch.bmm(logit_grad, k, out=q_grad)
@@ -271,17 +300,18 @@ def _attend_backward(
 
 
 def _attend_group(
-    qkv: Tensor, bias: Tensor | None, masked: Tensor | None, out: Tensor, scratch: Scratch
+    qkv: Tensor, bias: Tensor | None, masked: Tensor | None, out: Tensor | None, scratch: Scratch
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Write the output of a few rows, from qkv [3, rows, N_head, N, c] to out [rows, N, N_head * c].
+    """Write the output of a few rows, from qkv [3, rows, N_head, N, c] to out [rows, N, N_head * c], if asked to.
 
     Returns:
         Copies of q, k, v [rows * N_head, N, c] and the weights [rows * N_head, N, N].
     """
     q, k, v = scratch.copy("qkv", qkv).flatten(1, 2)
     a = _weights(q, k, bias, masked, scratch)
-    o = torch.bmm(a, v, out=scratch("o_heads", *v.shape))
-    _heads(out, 1, qkv.shape[2]).copy_(o.view(1, *qkv.shape[1:]))
+    if out is not None:
+        o = torch.bmm(a, v, out=scratch("o_heads", *v.shape))
+        _heads(out, 1, qkv.shape[2]).copy_(o.view(1, *qkv.shape[1:]))
     return q, k, v, a
 
 

@@ -36,7 +36,9 @@ def assert_agree(mha: MultiHeadAttention, inputs: Sequence[Tensor], mask: Tensor
         assert_same(outcome(mha, inputs, masks, Execution(kernel="streamed", slice_size=slice_size)), expected)
 
 
-def draw(attn_dim: int, lead: int | None, mask_lead: int | None) -> tuple[list[Tensor], Tensor | None]:
+def draw(
+    attn_dim: int, lead: int | None, mask_lead: int | None, c_in: int = c_in
+) -> tuple[list[Tensor], Tensor | None]:
     """x, and a bias and a mask for as many leading axes as asked."""
     others, n = [size for axis, size in enumerate(shape) if axis != attn_dim], shape[attn_dim]
     inputs = [torch.randn(*shape, c_in, dtype=torch.float64, requires_grad=True)]
@@ -60,6 +62,17 @@ def test_a_bias_of_any_leading_axes_gives_the_references_numbers(
         mha = redrawn(MultiHeadAttention(c_in, c, N_head, axis, **form))
         assert_agree(mha, inputs)
         assert_agree(mha, inputs, mask)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("attn_dim", [0, 1, 2])
+def test_fewer_channels_than_positions_give_the_references_numbers(form: dict[str, bool], attn_dim: int) -> None:
+    """Then gates are made again in the backward pass."""
+    few = min(shape[attn_dim] - 1, 3)
+    inputs, mask = draw(attn_dim, 1, mask_lead=2, c_in=few)
+    mha = redrawn(MultiHeadAttention(few, c, N_head, attn_dim, **form))
+    assert_agree(mha, inputs)
+    assert_agree(mha, inputs, mask)
 
 
 @LEADS
