@@ -1,7 +1,5 @@
-"""The outer product mean for a few residues i at a time: the products [N_res, N_res, c, c] never exist at once."""
+"""The outer product mean for a few residues at a time: the products [N_res, N_res, c, c] never exist at once."""
 
-import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -10,11 +8,10 @@ from torch import Tensor
 from evoformer.execution import Execution, rows_in_slices
 from evoformer.kernels.kernel import Kernel, compute_dtype
 from evoformer.kernels.operator import define
+from evoformer.kernels.outer_products import ProductsFirst, WeightFirst, cheaper
 from evoformer.kernels.parts import OuterProductParts
 from evoformer.kernels.streaming import (
-    ChunkedLinear,
     ChunkedNorm,
-    Scratch,
     accumulator,
     add_product,
     bias_of,
@@ -26,7 +23,7 @@ from evoformer.kernels.streaming import (
     wide,
 )
 
-TILE = 32  # residues i of a tile
+TILE = 32  # residues at a time
 
 
 def outer_product_mean(m: Tensor, parts: OuterProductParts, mask: Tensor | None, *, execution: Execution) -> Tensor:
@@ -92,39 +89,28 @@ def _results(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
 
 def _forward(inputs: _Inputs) -> tuple[Tensor, Tensor, Tensor]:
     out, kept, nothing = _results(inputs)
-    norm = ChunkedNorm(inputs.norm_weight, inputs.norm_bias)
-    project, scratch = ChunkedLinear(_swapped(inputs.out_weight), inputs.out_bias), Scratch(inputs.out_weight)
+    norm, products = ChunkedNorm(inputs.norm_weight, inputs.norm_bias), _products(inputs)
     for index in range(len(inputs.m)):
         both = _columns(inputs, norm, index)
         if inputs.keep:
             kept[index] = both
-        a, b = _residues_first(both)
-        scale = _scale(inputs, index)
-        for i, j in _tiles(inputs):
-            update = project(_products(a[i], b[j], scratch), out=scratch("update", *out[index, i, j].shape))
-            torch.mul(update.view(out[index, i, j].shape), scale[i, j, None], out=out[index, i, j])
+        a, b = (products.arranged(columns) for columns in both.chunk(2, -1))
+        products.write(a, b, _scale(inputs, index), out[index])
     return out, kept, nothing
 
 
 def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[Tensor, ...]:
     m_grad = torch.empty_like(inputs.m)
-    norm = ChunkedNorm(inputs.norm_weight, inputs.norm_bias)
-    project, scratch = ChunkedLinear(_swapped(inputs.out_weight), inputs.out_bias), Scratch(inputs.out_weight)
+    norm, products = ChunkedNorm(inputs.norm_weight, inputs.norm_bias), _products(inputs)
     weight_grad, bias_grad, dtype = accumulator(inputs.weight), accumulator(inputs.bias), inputs.out_weight.dtype
     N_seq, N_res = inputs.m.shape[1:3]
     for index in range(len(inputs.m)):
-        a, b = _residues_first(kept[index] if inputs.keep else _columns(inputs, norm, index))
-        a_grad, b_grad, scale = accumulator(a), accumulator(b), _scale(inputs, index)
-        for i, j in _tiles(inputs):
-            sum_grad = (grad[index, i, j] * scale[i, j, None]).to(dtype).flatten(0, 1)
-            tile = b[j].flatten(0, 1)  # [(j d), N_seq]
-            products = _products(a[i], b[j], scratch)
-            project.add_gradients(sum_grad, products)
-            products_grad = project.backward(sum_grad, out=products)  # in the products' place
-            products_grad = products_grad.view(len(a[i]), len(tile), -1)  # [i, (j d), c]
-            add_product(a_grad[i], products_grad.transpose(1, 2), tile.expand(len(products_grad), -1, -1))
-            _add_sum(b_grad[j].view(tile.shape), products_grad, a[i], scratch)
-        both_grad = torch.cat((a_grad.permute(2, 0, 1), b_grad.permute(2, 0, 1)), -1).to(dtype)
+        both = kept[index] if inputs.keep else _columns(inputs, norm, index)
+        a, b = (products.arranged(columns) for columns in both.chunk(2, -1))
+        del both
+        a_grad, b_grad = accumulator(a), accumulator(b)
+        products.add_gradients(grad[index], a, b, _scale(inputs, index), a_grad, b_grad)
+        both_grad = torch.cat((products.columns(a_grad), products.columns(b_grad)), -1).to(dtype)
         del a, b, a_grad, b_grad
         _columns_backward(inputs, index, both_grad, bias_grad)
         for part in rows_in_slices(N_seq, rows_of(None, N_res)):
@@ -132,19 +118,17 @@ def _backward(grad: Tensor, inputs: _Inputs, kept: Tensor, _: Tensor) -> tuple[T
             out_grad = both_grad[part].view(len(tokens), -1)
             add_product(weight_grad, out_grad.t(), tokens)
             m_grad[index, part] = norm.backward(torch.mm(out_grad, inputs.weight)).view(m_grad[index, part].shape)
-    out_weight_grad, out_bias_grad = project.gradients()
     return (
         m_grad,
         *norm.gradients(inputs.m),
         weight_grad.to(dtype),
         bias_grad.to(dtype),
-        _swapped(out_weight_grad),
-        out_bias_grad,
+        *products.gradients(),
     )
 
 
 def _workspace(inputs: _Inputs) -> tuple[int, int]:
-    """The columns in both orders and their gradients, and a tile's products."""
+    """The columns in both layouts and their gradients, and a tile's products."""
     _, N_seq, N_res, c_m = inputs.m.shape
     columns = N_seq * N_res * len(inputs.weight)
     tile = min(inputs.rows, N_res) * min(rows_of(None, inputs.rows), N_res) * inputs.out_weight.shape[1]
@@ -155,6 +139,13 @@ def _workspace(inputs: _Inputs) -> tuple[int, int]:
 _outer_product_mean = define(
     "outer_product_mean", _Inputs, _forward, _backward, _results, n_differentiable=7, workspace=_workspace
 )
+
+
+def _products(inputs: _Inputs) -> ProductsFirst | WeightFirst:
+    """The order in which to multiply."""
+    _, N_seq, N_res, _ = inputs.m.shape
+    order = cheaper(N_seq, N_res, c=len(inputs.weight) // 2, c_z=len(inputs.out_weight))
+    return order(inputs.out_weight, inputs.out_bias, inputs.rows)
 
 
 def _columns(inputs: _Inputs, norm: ChunkedNorm, index: int) -> Tensor:
@@ -198,39 +189,3 @@ def _mask(inputs: _Inputs, index: int) -> Tensor:
     """The mask [N_seq, N_res], ones where there is none."""
     m = inputs.m[index]
     return m.new_ones(m.shape[:2], dtype=wide(m.dtype)) if inputs.mask is None else inputs.mask[index]
-
-
-def _tiles(inputs: _Inputs) -> Iterator[tuple[slice, slice]]:
-    """Residues i and j: few pairs at a time, and so few j that their columns stay in the cache for all i."""
-    N_res = inputs.m.shape[2]
-    for i in rows_in_slices(N_res, inputs.rows):
-        for j in rows_in_slices(N_res, rows_of(None, inputs.rows)):
-            yield i, j
-
-
-def _residues_first(both: Tensor) -> tuple[Tensor, Tensor]:
-    """a and b, [N_res, c, N_seq] each."""
-    a, b = both.permute(1, 2, 0).chunk(2, 1)
-    return a.contiguous(), b.contiguous()
-
-
-def _products(a: Tensor, b: Tensor, scratch: Scratch) -> Tensor:
-    """Sums over sequences of the products of a [i, c, N_seq] and b [j, d, N_seq]: [(i j), (d c)]."""
-    tile = b.flatten(0, 1).expand(len(a), -1, -1)
-    products = torch.bmm(tile, a.transpose(1, 2), out=scratch("products", *tile.shape[:2], a.shape[1]))
-    return products.view(len(a) * len(b), -1)
-
-
-def _add_sum(total: Tensor, a: Tensor, b: Tensor, scratch: Scratch) -> None:
-    """Add the sum over i of a_i b_i to a matrix."""
-    if total.dtype == a.dtype:
-        for a_i, b_i in zip(a, b, strict=True):
-            total.addmm_(a_i, b_i)
-    else:  # each addition to a wider matrix is a pass over all of it
-        total += scratch.copy("a", a.transpose(0, 1)).flatten(1) @ b.flatten(0, 1)
-
-
-def _swapped(weight: Tensor) -> Tensor:
-    """Of the weights [c_z, c * c], with the two channels in the other order."""
-    c = math.isqrt(weight.shape[1])
-    return weight.unflatten(1, (c, c)).transpose(1, 2).flatten(1)

@@ -24,7 +24,7 @@ from evoformer import (
     set_execution,
 )
 
-N_seq, N_res, c_m, c_z, c, N_head = 20, 96, 7, 6, 5, 9
+N_seq, N_res, c_m, c_z, c, N_head = 20, 96, 7, 10, 5, 9
 M, Z = N_seq * N_res, N_res * N_res
 LAYERS = {
     # how it is built, what it takes, and the numbers it may keep beyond inputs and parameters
@@ -70,6 +70,13 @@ def test_no_more_is_kept_than_the_projections(name):
     assert kept(*built(name, kernel="streamed")) == LAYERS[name][2]
 
 
+def test_gates_that_are_no_dearer_to_keep_than_to_make_again_are_kept_beside_the_gated_outputs():
+    """Along an axis that is no longer than the channels are many."""
+    layer = redrawn(MSAColumnAttention(N_seq, c, N_head)).float()
+    set_execution(layer, Execution(kernel="streamed"))
+    assert kept(layer, [torch.randn(N_seq, N_res, N_seq, requires_grad=True)]) == 5 * M * N_head * c
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_recomputing_keeps_only_the_inputs(name):
     assert kept(*built(name, kernel="streamed", recompute="layer")) == NOT_KEPT_BY_RECOMPUTING.get(name, 0)
@@ -106,6 +113,16 @@ def test_logits_and_outer_products_never_exist_at_once(name, recompute, monkeypa
     allowed = max(LAYERS[name][2], M * c_m, Z * c_z)
     assert largest_allocation(layer, inputs) <= allowed
     assert allowed < FORBIDDEN[name] or name == "column"
+
+
+def test_what_the_projection_makes_of_few_sequences_never_exists_at_once(monkeypatch):
+    N_seq, N_res, c_m, c_z, c = 8, 24, 7, 3, 20
+    monkeypatch.setattr("evoformer.kernels.streaming.CHUNK_TOKENS", N_seq * c)
+    layer = redrawn(OuterProductMean(c_m, c_z, c)).float()
+    set_execution(layer, Execution(kernel="streamed"))
+    allowed = 2 * N_seq * N_res * c
+    assert largest_allocation(layer, [torch.randn(N_seq, N_res, c_m, requires_grad=True)]) <= allowed
+    assert allowed < N_res * N_seq * c * c_z
 
 
 @pytest.mark.parametrize("name", FORBIDDEN)

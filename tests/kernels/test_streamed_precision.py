@@ -33,7 +33,20 @@ def problem(name: str, dtype: torch.dtype, hidden: str) -> tuple[nn.Module, list
 @pytest.mark.parametrize(("name", "dtype"), DTYPES)
 @pytest.mark.parametrize("hidden", HIDDEN)
 def test_updates_and_gradients_are_near_float32(name: str, dtype: torch.dtype, hidden: str) -> None:
-    layer, inputs, masks = problem(name, dtype, hidden)
+    assert_near_float32(*problem(name, dtype, hidden), dtype)
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_the_outer_product_mean_of_few_sequences_is_near_float32(hidden: str) -> None:
+    """It multiplies in another order."""
+    layer, *_ = problem("outer product mean", torch.bfloat16, hidden)
+    case, sizes = CASES["outer product mean"], {"N_seq": 2, "N_res": 200}
+    inputs, masks = draw(case, **sizes, dtype=torch.bfloat16), draw_mask(case, hidden, **sizes)
+    assert_near_float32(layer, inputs, masks, torch.bfloat16)
+
+
+def assert_near_float32(layer: nn.Module, inputs: list[Tensor], masks: list[Tensor], dtype: torch.dtype) -> None:
+    """As near as the dtype allows, or the reference comes."""
     ours = outcome(layer, inputs, masks, STREAMED)
     usual = outcome(layer, inputs, masks, REFERENCE)
     assert {key: x.dtype for key, x in ours.items()} == {key: x.dtype for key, x in usual.items()}
