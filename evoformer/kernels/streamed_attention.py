@@ -151,7 +151,8 @@ def _backward(grad: Tensor, inputs: _Inputs, all_packed: Tensor, all_gated: Tens
     project, project_o = ChunkedLinear(inputs.weight, inputs.bias), ChunkedLinear(inputs.o_weight, inputs.o_bias)
     project_g = ChunkedLinear(inputs.weight[3 * width :], project.bias[3 * width :])
     logit_biases = _logit_biases(inputs)
-    pair_bias_grad = x.new_empty(0) if inputs.pair_bias is None else accumulator(inputs.pair_bias)
+    # Contiguous, as the logits are: the ending node's bias is a transposed view.
+    pair_bias_grad = x.new_empty(0) if inputs.pair_bias is None else accumulator(inputs.pair_bias.contiguous())
     for b, part in chunks(inputs.x, inputs.rows):
         tokens = norm(x[b, part], dtype)
         T, shape = len(tokens), (*x[b, part].shape[:2], width)
@@ -194,7 +195,7 @@ def _backward(grad: Tensor, inputs: _Inputs, all_packed: Tensor, all_gated: Tens
         *norm.gradients(x),
         *project.gradients(),
         *project_o.gradients(),
-        pair_bias_grad if inputs.pair_bias is None else pair_bias_grad.to(inputs.pair_bias.dtype),
+        pair_bias_grad if inputs.pair_bias is None else torch.empty_like(inputs.pair_bias).copy_(pair_bias_grad),
     )
 
 
