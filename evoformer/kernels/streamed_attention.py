@@ -1,7 +1,8 @@
 """Gated attention in chunks of rows: row, column and both triangle attentions, with the LayerNorm before them.
 
 The logits exist for a few rows at a time and are computed again in the backward pass. Each chunk has one matrix product
-for queries, keys, values and gates; the gradient of the pair bias is one array, to which every row adds.
+for queries, keys, values and gates; the gradient of the pair bias is one array, to which every row adds. What is kept
+are these projections and the gated outputs; the sigmoid's input has their gradient times themselves times 1 - gate.
 """
 
 from collections.abc import Iterator
@@ -59,14 +60,6 @@ def gated_attention(
             parts.g is not None and _is_long(x),
         )
     )
-
-
-def _is_long(x: Tensor) -> bool:
-    """Whether a position attends to so many that its gate is cheaper to make again than its output.
-
-    A length that is not known while a graph is exported is long.
-    """
-    return not isinstance(x.shape[2], int) or x.shape[2] > x.shape[3]
 
 
 def refuses(x: Tensor, parts: AttentionParts, bias: Tensor | None, mask: Tensor | None) -> str | None:
@@ -157,14 +150,13 @@ def _backward(grad: Tensor, inputs: _Inputs, all_packed: Tensor, all_gated: Tens
         tokens = norm(x[b, part], dtype)
         T, shape = len(tokens), (*x[b, part].shape[:2], width)
         packed = all_packed[b, part] if inputs.keep else scratch("packed", *shape[:2], len(inputs.weight))
-        g, gated = _gates(inputs, packed), scratch("gated", *shape)
-        if not inputs.keep:
+        if not inputs.keep:  # the outputs are made again beside the gradients
             project(tokens, out=packed)
-            g.sigmoid_()
+            g, gated = _gates(inputs, packed).sigmoid_(), scratch("gated", *shape)
         elif inputs.replaces_gate:
-            g, gated = project_g(tokens, out=scratch("g", *shape)).view(shape).sigmoid_(), g
+            g, gated = project_g(tokens, out=scratch("g", *shape)).view(shape).sigmoid_(), _gates(inputs, packed)
         else:
-            gated = all_gated[b, part]
+            g, gated = _gates(inputs, packed), all_gated[b, part]
         packed_grad = scratch("packed_grad", *packed.shape)
         out_grad = grad[b, part].reshape(T, -1)
         o_grad = gated_grad = project_o.backward(out_grad, out=scratch("gated_grad", T, width)).view(shape)
@@ -184,7 +176,7 @@ def _backward(grad: Tensor, inputs: _Inputs, all_packed: Tensor, all_gated: Tens
         if inputs.is_gated:
             if not inputs.keep:
                 gated *= g
-            g_grad = torch.mul(gated_grad, gated, out=_gates(inputs, packed_grad))
+            g_grad = torch.mul(gated_grad, gated, out=_gates(inputs, packed_grad))  # of what the sigmoid takes
             g_grad.addcmul_(g_grad, g, value=-1)
         project_o.add_gradients(out_grad, gated.view(T, width))
         project.add_gradients(packed_grad.view(T, -1), tokens)
@@ -209,6 +201,14 @@ def _workspace(inputs: _Inputs) -> tuple[int, int]:
 
 
 _attention = define("gated_attention", _Inputs, _forward, _backward, _results, n_differentiable=8, workspace=_workspace)
+
+
+def _is_long(x: Tensor) -> bool:
+    """Whether a position attends to so many that its gate is cheaper to make again than its output.
+
+    A length that is not known while a graph is exported is long.
+    """
+    return not isinstance(x.shape[2], int) or x.shape[2] > x.shape[3]
 
 
 def _logit_biases(inputs: _Inputs) -> list[Tensor | None]:
