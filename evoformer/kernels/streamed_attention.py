@@ -24,6 +24,7 @@ from evoformer.kernels.streaming import (
     accumulator,
     bias_of,
     chunks,
+    gate_gradient,
     is_recorded,
     is_small,
     norm_parameters,
@@ -176,8 +177,7 @@ def _backward(grad: Tensor, inputs: _Inputs, all_packed: Tensor, all_gated: Tens
         if inputs.is_gated:
             if not inputs.keep:
                 gated *= g
-            g_grad = torch.mul(gated_grad, gated, out=_gates(inputs, packed_grad))  # of what the sigmoid takes
-            g_grad.addcmul_(g_grad, g, value=-1)
+            gate_gradient(gated_grad, gated, g, out=_gates(inputs, packed_grad))
         project_o.add_gradients(out_grad, gated.view(T, width))
         project.add_gradients(packed_grad.view(T, -1), tokens)
         tokens_grad = project.backward(packed_grad.view(T, -1), out=scratch("tokens_grad", *tokens.shape))

@@ -13,7 +13,6 @@ from evoformer.execution import Execution, rows_in_slices
 from evoformer.kernels.kernel import Kernel, compute_dtype
 from evoformer.kernels.operator import define
 from evoformer.kernels.parts import TriangleParts
-from evoformer.kernels.reference import ALL
 from evoformer.kernels.streaming import (
     ChunkedLinear,
     ChunkedNorm,
@@ -21,6 +20,7 @@ from evoformer.kernels.streaming import (
     accumulator,
     add_product,
     bias_of,
+    gate_gradient,
     is_recorded,
     is_small,
     norm_parameters,
@@ -117,7 +117,7 @@ def _backward(grad: Tensor, inputs: _Inputs, all_edges: Tensor, all_x: Tensor) -
     gate, project = ChunkedLinear(inputs.g_weight, inputs.g_bias), ChunkedLinear(inputs.z_weight, inputs.z_bias)
     dtype, c, scratch = inputs.weight.dtype, len(inputs.weight) // 4, Scratch(inputs.weight)
     gate_weight = inputs.weight.unflatten(0, (2, 2, c))[:, 1].flatten(0, 1)
-    gate_bias = inputs.bias.unflatten(0, (2, 2, c))[:, 1].reshape(-1, 1)
+    gate_bias = inputs.bias.unflatten(0, (2, 2, c))[:, 1].flatten()
     for b in range(len(inputs.z)):
         z, mask = _positions(inputs, b)
         if inputs.keep:
@@ -141,16 +141,14 @@ def _backward(grad: Tensor, inputs: _Inputs, all_edges: Tensor, all_x: Tensor) -
         del x, x_grad
         for part in rows_in_slices(len(z), inputs.chunk):
             tokens = norm_in(z[part], dtype)
-            gates = torch.addmm(gate_bias, gate_weight, tokens.t(), out=scratch("gates", 2 * c, len(tokens))).sigmoid_()
+            gates = _channels_first(gate_weight, gate_bias, tokens, scratch).sigmoid_()
             packed_grad = scratch("packed_grad", 4, c, len(tokens))
             for i, g in enumerate(gates.unflatten(0, (2, c))):
                 edge, edge_grad = edges[i].view(c, -1)[:, part], edges_grad[i, :, part]
                 p_grad = torch.mul(edge_grad, g, out=packed_grad[2 * i])
                 if mask is not None:
                     p_grad *= mask[part]
-                # The edge, mask p g, is at hand: its gradient times p g (1 - g) takes no second p.
-                g_grad = torch.mul(edge_grad, edge, out=packed_grad[2 * i + 1])
-                g_grad.addcmul_(g_grad, g, value=-1)
+                gate_gradient(edge_grad, edge, g, out=packed_grad[2 * i + 1])  # the edge has its mask
             packed_grad = packed_grad.flatten(0, 1)
             add_product(weight_grad, packed_grad, tokens)
             bias_grad += packed_grad.sum(1)
@@ -203,12 +201,16 @@ def _gate_and_update(
     return gate(tokens, out=scratch("g", *shape)).sigmoid_(), project(normed, out=scratch("update", *shape))
 
 
-def _packed(inputs: _Inputs, tokens: Tensor, scratch: Scratch, channels: slice = ALL) -> Tensor:
+def _packed(inputs: _Inputs, tokens: Tensor, scratch: Scratch, channels: slice) -> Tensor:
     """Projections and gates of some positions, channels first: a's, a's gate's, b's, b's gate's, [4, c, tokens]."""
     weight = inputs.weight.unflatten(0, (4, -1))[:, channels].flatten(0, 1)
-    bias = inputs.bias.unflatten(0, (4, -1))[:, channels].reshape(-1, 1)
-    packed = scratch("packed", len(weight), len(tokens))
-    return torch.addmm(bias, weight, tokens.t(), out=packed).unflatten(0, (4, -1))
+    bias = inputs.bias.unflatten(0, (4, -1))[:, channels].flatten()
+    return _channels_first(weight, bias, tokens, scratch).unflatten(0, (4, -1))
+
+
+def _channels_first(weight: Tensor, bias: Tensor, tokens: Tensor, scratch: Scratch) -> Tensor:
+    """A linear layer of some positions: [c_out, tokens]."""
+    return torch.addmm(bias[:, None], weight, tokens.t(), out=scratch("packed", len(weight), len(tokens)))
 
 
 def _room(inputs: _Inputs) -> tuple[Tensor, Tensor]:

@@ -144,6 +144,11 @@ def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         total += a @ b
 
 
+def gate_gradient(gated_grad: Tensor, gated: Tensor, g: Tensor, out: Tensor) -> None:
+    """Write the gradient of what the sigmoid g takes, from gated = x g and its gradient; x itself is not needed."""
+    torch.mul(gated_grad, gated, out=out).addcmul_(out, g, value=-1)
+
+
 def is_recorded(*inputs: Tensor | nn.Module | None) -> bool:
     """Whether a gradient of any of these may be asked for."""
     if not torch.is_grad_enabled():
